@@ -16,7 +16,7 @@ _HOME = {
     "BackendError": "nwcompile.errors",
     "Chip": "nwcompile.ir.chip",
     "ChipError": "nwcompile.errors",
-    "Chunk": "nwcompile.sim.chunk",
+    "Chunk": "nwcompile.sim.session",
     "Conv1d": "nwcompile.ir.connection",
     "Conv2d": "nwcompile.ir.connection",
     "Dense": "nwcompile.ir.connection",

@@ -6,7 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError, ModelError
 from nwcompile.sim import BACKENDS
-from nwcompile.sim.reference.run import Machine
+from nwcompile.sim.reference.run import ProgramMachine
 from nwcompile.sim.sequence import tables
 from tests.made.nets import integers
 
@@ -213,7 +213,8 @@ def test_programs_keep_no_more_sums_than_a_run_has_steps(monkeypatch):
     monkeypatch.setattr(tables, "empty_drive", lambda n_slots, n: made.append(n_slots) or drive(n_slots, n))
     for window in ("aligned", "hardware"):
         assert nw.crosscheck(program, x, window=window).agree
-        assert Machine(program, 1, window, 20).n_slots == 21
+        n_steps = 20 - program.schedule.depth * (window == "aligned")
+        assert ProgramMachine(program, False, window, n_steps).n_slots == 21
     longest = x.shape[1] + program.schedule.depth
     assert made and max(made) <= longest + 1
 

@@ -8,7 +8,8 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import round_mantissa
 from nwcompile.ir.host import Encoding, Host
 from nwcompile.ir.run import HostWork, Run
-from nwcompile.sim.reference.run import run_network
+from nwcompile.sim.reference.run import NetworkMachine
+from nwcompile.sim.runs import run_machine
 from nwcompile.sim.values import verify_whole
 
 
@@ -34,7 +35,8 @@ def compute_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tup
     samples are constant, one step is computed and represents all.
     """
     n_computed = 1 if not host.has_delays and _is_static(host, inputs) else n_steps
-    return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
+    computed = {n: x[:, :n_computed] for n, x in inputs.items()}
+    return run_machine(NetworkMachine(host.network, False, n_computed), computed, n_computed), n_computed
 
 
 def _is_static(host: Host, inputs: dict[str, np.ndarray]) -> bool:

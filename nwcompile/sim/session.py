@@ -1,7 +1,7 @@
 """Session: a stream, one sample of unlimited length that is fed in pieces, bit for bit equal to one run."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from time import perf_counter
 
 import numpy as np
@@ -11,17 +11,72 @@ from nwcompile.cost.time.stream import StreamFigures, StreamTimes
 from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.sim import BACKENDS
-from nwcompile.sim.chunk import Chunk
+from nwcompile.ir.run import BusSchedule, Dropped
+from nwcompile.ir.shown import count_text, format_lines
+from nwcompile.sim import BACKENDS, load_machine
 from nwcompile.sim.cycle.overload import verify_backend
-from nwcompile.sim.events import frames_of
-from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.reference.run import output_of
-from nwcompile.sim.rows import Aligned, kept_layers, layer_offsets
-from nwcompile.sim.values import verify_counts
+from nwcompile.sim.inputs import frames_of, prepare_inputs
+from nwcompile.sim.runs import output_of
+from nwcompile.sim.values import verify_counts, verify_totals
 
 ERROR_CODE = "NW6004"
 RECORDS = ("spikes", "all")
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A part of the Run of one sample. Concatenated, the arrays of all chunks are the arrays of the Run.
+
+    `spikes`, `states` and `output` `[1, k, *shape]` cover k aligned steps from `first_step` on, which every layer has
+    finished; k may be 0. `counters` int64[n, core], `step_cycles`, `step_energy_pj` and `link_flits` cover n hardware
+    steps from `first_hardware_step` on, and are None where they are None in a Run. A network that is not compiled has
+    no hardware steps.
+    """
+
+    backend: str
+    first_step: int
+    first_hardware_step: int
+    spikes: dict[str, np.ndarray]
+    states: dict[str, dict[str, np.ndarray]]
+    output: np.ndarray | dict[str, np.ndarray]
+    counters: dict[str, np.ndarray] = field(default_factory=dict)
+    step_cycles: np.ndarray | None = None
+    step_energy_pj: dict[str, np.ndarray] | None = None
+    link_flits: np.ndarray | None = None
+    dropped: Dropped | None = None
+    bus: BusSchedule | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Number of aligned steps."""
+        return next(iter(self.spikes.values())).shape[1]
+
+    @property
+    def n_hardware_steps(self) -> int:
+        """Number of hardware steps."""
+        return len(self.counters.get("synops", ()))
+
+    def __repr__(self) -> str:
+        steps, hardware = count_text(self.n_steps, "aligned step"), count_text(self.n_hardware_steps, "hardware step")
+        head = f"Chunk ({self.backend}): {steps} from {self.first_step}, {hardware} from {self.first_hardware_step}"
+        spikes = {name: int(np.abs(s, dtype=np.int64).sum()) for name, s in self.spikes.items()}
+        return format_lines(head, [f"layer {name}: {count_text(n, 'spike')}" for name, n in spikes.items()], "layers")
+
+
+class Aligned:
+    """Converts the rows of a layer that is `n_late` steps late to consecutive aligned steps."""
+
+    def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
+        self.n_skipped = n_late
+        self.waiting = np.zeros((1, 0, *shape), dtype)
+
+    def take_steps(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
+        """Append rows; return the next `n_complete` aligned steps, and keep the rest for later."""
+        skipped = min(self.n_skipped, rows.shape[1])
+        self.n_skipped -= skipped
+        line = np.concatenate([self.waiting, rows[:, skipped:]], 1, dtype=self.waiting.dtype, casting="unsafe")
+        self.waiting = line[:, n_complete:].copy()
+        return line[:, :n_complete]
 
 
 class Session:
@@ -65,11 +120,14 @@ class Session:
         self._network = replace(network, layout="BT")
         if compiled is not None:
             _verify_streams(compiled, backend)
-            self._stream = _load_stream(backend)(compiled, record == "all")
-            self._late, self._depth = layer_offsets(compiled.schedule), compiled.schedule.depth
-        else:
-            self._stream = _load_network_stream(network, backend, record == "all")
-            self._late, self._depth = dict.fromkeys((*network.inputs, *network.nodes), 0), 0
+        elif backend != "reference":
+            raise BackendError(
+                f"a network that is not compiled can be streamed on backend 'reference' only, not {backend!r}; compile "
+                "it for a chip first"
+            )
+        self._machine = load_machine(program, backend, record == "all")
+        self._state = self._machine.start(1)
+        self._late, self._depth = self._machine.late, 0 if compiled is None else compiled.schedule.depth
         outputs = {name: self._late[name] for name in network.outputs}
         cycle_ns = 1.0 if compiled is None else compiled.chip.core.cycle_ns  # without a chip nothing is timed
         self._times = StreamTimes(outputs, self._depth, cycle_ns, model_dt)
@@ -81,7 +139,7 @@ class Session:
                 state: Aligned(self._late[n], nodes[n].shape, np.int64 if nodes[n].neuron.is_fixed else np.float32)
                 for state in nodes[n].neuron.state_names
             }
-            for n in kept_layers(network, record == "all")
+            for n in self._machine.recorded
         }
 
     def __reduce__(self):
@@ -138,10 +196,13 @@ class Session:
         """Simulate n hardware steps. `n_steps`: T once the input has ended, else None."""
         compiled, first, h, start = self._compiled, self.n_given, self.n_steps, perf_counter()
         self.is_open = False  # an interrupted session cannot continue
-        rows = self._stream.run_steps(inputs, n, n_steps)
+        rows = self._machine.advance(self._state, inputs, slice(h, h + n), n_steps)
+        verify_totals(rows.spikes)
+        measured = {}
         if compiled is not None:
             begins = {name: h - late for name, late in self._late.items()}
             verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, begins)
+            measured = self._machine.measure(inputs, rows, "hardware")
         self.n_steps += n if n_steps is None else 0
         complete = self.n_steps - (self._depth if n_steps is None else 0)
         k = max(complete - first, 0)
@@ -153,7 +214,7 @@ class Session:
         self.n_given += k
         self.is_open = True
         sent = {name: self._n_sent(name, spikes[name]) for name in self._times.offset}
-        cycles, n_rows = rows.measured.get("step_cycles"), 0 if compiled is None else n
+        cycles, n_rows = measured.get("step_cycles"), 0 if compiled is None else n
         self._times.add_rows(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
         self._wall_seconds += perf_counter() - start
         return Chunk(
@@ -163,8 +224,7 @@ class Session:
             spikes=spikes,
             states=states,
             output=output_of(self._network, spikes, states),
-            counters=rows.counters,
-            **rows.measured,
+            **{f.name: measured[f.name] for f in fields(Chunk) if f.name in measured},
         )
 
     def _n_events(self, inputs: dict, n: int) -> np.ndarray:
@@ -210,17 +270,6 @@ def _check_steps(name: str, array, shape: tuple[int, ...]):
     return array[None]
 
 
-def _load_network_stream(network: Network, backend: str, keep_states: bool):
-    from nwcompile.sim.reference.stream import NetworkStream
-
-    if backend != "reference":
-        raise BackendError(
-            f"a network that is not compiled can be streamed on backend 'reference' only, not {backend!r}; compile it "
-            "for a chip first"
-        )
-    return NetworkStream(network, keep_states)
-
-
 def _verify_streams(program: Program, backend: str) -> None:
     verify_backend(program, backend)
     if backend == "cycle" and program.chip.waits_for_neighbors:
@@ -229,17 +278,3 @@ def _verify_streams(program: Program, backend: str) -> None:
             'wait for their neighbors only (cost.sync = "neighbors"); use another backend, which measures no '
             'times, or set cost.sync = "barrier"'
         )
-
-
-def _load_stream(backend: str) -> type:
-    if backend == "reference":
-        from nwcompile.sim.reference.stream import Stream as OnReference
-
-        return OnReference
-    if backend == "cycle":
-        from nwcompile.sim.cycle.stream import Stream as OnCycle
-
-        return OnCycle
-    from nwcompile.sim.sequence.stream import Stream as OnSequence
-
-    return OnSequence

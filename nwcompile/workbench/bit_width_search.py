@@ -24,7 +24,7 @@ from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.answers import find_answers, network_answers, record_for
 from nwcompile.sim.inputs import add_constants, prepare_inputs
-from nwcompile.sim.reference.run import output_of
+from nwcompile.sim.runs import output_of
 from nwcompile.sim.sequence.run import trace_layers
 
 ERROR_CODE = "NW1007"

@@ -71,14 +71,14 @@ def test_fuzz_cases_are_of_every_kind():
 
 def test_fuzz_names_the_seed_of_backends_that_differ(monkeypatch, capsys):
     seed = next(s for s in range(100) if cases.outcome(s) == "passed" and case(s).chip.noc.on_full != "drop")
-    done = sequence.run_program
+    advance = sequence.SequenceMachine.advance
 
-    def with_another_spike(*arguments, **more):
-        run = done(*arguments, **more)
-        next(iter(run.spikes.values())).flat[0] += 1
-        return run
+    def with_another_spike(*arguments):
+        rows = advance(*arguments)
+        next(iter(rows.spikes.values())).flat[0] += 1
+        return rows
 
-    monkeypatch.setattr(sequence, "run_program", with_another_spike)
+    monkeypatch.setattr(sequence.SequenceMachine, "advance", with_another_spike)
     assert main(["--start", str(seed), "--count", "1"]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith(f"seed {seed}: FAILED AssertionError: reference, cycle, sequence disagree first at")

@@ -10,10 +10,11 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from nwcompile.ir.connection import Dense  # noqa: E402
 from nwcompile.ir.network import Network  # noqa: E402
-from nwcompile.sim.sequence import run  # noqa: E402
+from nwcompile.sim.runs import record_rows  # noqa: E402
 from nwcompile.sim.sequence.cuda.device import find_gpu  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.sequence.cuda.product import Product, has_bfloat16_sums  # noqa: E402
+from nwcompile.sim.sequence.run import SequenceMachine, layer_groups  # noqa: E402
 from tests.made.nets import FIXED, conv_net, dense_net  # noqa: E402
 from tests.sim.sequence.cuda_cases import *  # noqa: E402, F403
 
@@ -41,8 +42,9 @@ def test_gpu_sums_in_bfloat16_are_among_them():
 
 
 def equal_to_cpu(network: Network, x: np.ndarray) -> None:
-    given, delays = {"in": x.astype(np.int32)}, [c.aligned_delay for c in network.connections]
-    cpu, cuda = (run._run_network(network, delays, given, x.shape[1], True, device) for device in ("cpu", "cuda"))
+    given, n_steps = {"in": x.astype(np.int32)}, x.shape[1]
+    machines = (SequenceMachine(network, True, "aligned", n_steps, device) for device in ("cpu", "cuda"))
+    cpu, cuda = (record_rows(machine, given, n_steps) for machine in machines)
     for name in network.layers:
         assert cpu[0][name].any() and np.array_equal(cpu[0][name], cuda[0][name]), name
         assert all(np.array_equal(cpu[1][name][s], cuda[1][name][s]) for s in "uv"), name
@@ -75,6 +77,6 @@ def test_gpu_may_be_another_than_the_current_one():
     for k in range(2):
         own = torch.device("cuda", k)
         x = {"in": torch.from_numpy(binary(20, 100, 30)).to(own)}
-        found.append(Inference(network, run.layer_groups(network), delays, own).infer(x, (20, 100)))
+        found.append(Inference(network, layer_groups(network), delays, own).infer(x, (20, 100)))
     for name in network.layers:
         assert torch.equal(found[1].spikes[name].cpu(), found[0].spikes[name].cpu())

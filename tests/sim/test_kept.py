@@ -83,7 +83,7 @@ def test_a_run_killed_in_the_middle_of_samples_is_the_run(
     assert_same(values(simulate(program, x, backend, checkpoint=tmp_path, **how)), wanted, "run")
 
 
-N_ARRAYS = {"reference": 24, "cycle": 6, "sequence": 17}
+N_ARRAYS = {"reference": 24, "cycle": 6, "sequence": 18}
 # Neurons without a refractory time, and programs, have nothing to know of their last spike.
 NOT_NEEDED = {
     "reference": {"state/layers/gated/since_spike"},
@@ -225,7 +225,7 @@ def test_a_checkpoint_of_one_thread_is_taken_by_many(tmp_path, monkeypatch, n_sa
     x = samples_for(program, n_samples, 12)
     wanted = values(simulate(program, x, "cycle"))
     for n_threads in (1, 4, 1):
-        monkeypatch.setattr("nwcompile.sim.cycle.run.n_threads", lambda n=n_threads: n)
+        monkeypatch.setattr("nwcompile.sim.cycle.machine.n_threads", lambda n=n_threads: n)
         killed(monkeypatch, 3, program, x, "cycle", checkpoint=tmp_path)
     n_files = len(list(tmp_path.glob("*.nwk")))
     assert_same(values(simulate(program, x, "cycle", checkpoint=tmp_path)), wanted, "run")
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_one_thread_is_taken_by_many(tmp_path, monkeypatch, n_sa
 
 
 def test_groups_of_samples_are_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("nwcompile.sim.kept.LEAST_SAMPLES", 2)
+    monkeypatch.setattr("nwcompile.sim.runs.LEAST_SAMPLES", 2)
     program = everything()
     x = samples_for(program, 5, 6)
     for backend in ("cycle", "sequence"):

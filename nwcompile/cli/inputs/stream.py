@@ -14,7 +14,7 @@ import numpy as np
 from nwcompile.cli.inputs.data import Data, one_line
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.program import Program
-from nwcompile.sim.events import frames_of
+from nwcompile.sim.inputs import frames_of
 from nwcompile.sim.values import verify_values
 
 ERROR_CODE = "NW6004"

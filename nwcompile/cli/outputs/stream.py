@@ -19,8 +19,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Basis
 from nwcompile.ir.shown import count_text, format_figure, name_energy
 from nwcompile.report.json.collect import collect_basis
-from nwcompile.sim.chunk import Chunk
-from nwcompile.sim.session import Session
+from nwcompile.sim.session import Chunk, Session
 
 
 @contextmanager

@@ -2,10 +2,9 @@
 
 | purpose | function | file |
 |---|---|---|
-| simulate samples and record every step | `run_program`, `ChipRun` | run.py |
+| the backend as a Machine | `CycleMachine` | machine.py |
+| tables and state of a simulated chip | `ChipRun`, `State` | run.py |
 | simulate any number of steps in constant memory | `run_totals` | totals.py |
-| simulate with a checkpoint | `run_with_checkpoint`, `Neurons` | kept.py |
-| simulate a stream | `Stream` | stream.py |
 | tables of axons and io sites | `build_axon_tables` | axons.py |
 | tables of routers, for both router engines | `build_mesh`, `add_trees`, `build_queues` | noc_tables.py |
 | the lockstep engine: fit, tables | `fits_lockstep`, `cores_fit_lockstep`, `lockstep_network` | lockstep.py |

@@ -100,17 +100,9 @@ def bus_network(bus: Bus, n_links: int) -> BusNetwork:
     return BusNetwork(bus, empty_queues(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
 
 
-def collect_schedule(parts: list[np.ndarray]) -> BusSchedule:
-    """Build the BusSchedule of a run from `StepRecord.bus` of consecutive samples."""
-    of_all = np.array(parts)
-    sums, peaks = of_all.sum(0), of_all.max(0)
-    return BusSchedule(**{n: (peaks if n.startswith("peak") else sums)[:, c] for n, c in COLUMNS.items()})
-
-
-def sum_schedule(steps: BusSchedule) -> BusSchedule:
-    """Sum the schedules of many steps into one step; peaks are maxima."""
-    columns = {name: getattr(steps, name) for name in COLUMNS}
-    return BusSchedule(**{n: (a.max if n.startswith("peak") else a.sum)(keepdims=True) for n, a in columns.items()})
+def collect_schedule(counts: np.ndarray) -> BusSchedule:
+    """Build the BusSchedule of a run from the columns of `StepRecord.bus`."""
+    return BusSchedule(**{name: counts[:, column] for name, column in COLUMNS.items()})
 
 
 def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:

@@ -1,13 +1,11 @@
 """Chips whose cores wait for their neighbors only: the tables for kernels/neighbors.py, and the run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Outbox
@@ -129,14 +127,3 @@ def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) ->
         f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "
         "again, or raise noc.max_step_cycles"
     )
-
-
-def flits_by_step(program: Program, inputs: dict, spikes: dict, window: str, counted: np.ndarray) -> np.ndarray:
-    """Return int64[H, link]: flits by the step of their message, even if other cores were already in later steps.
-
-    `counted`: the flits that the links carried, in the same shape; only its sums over the steps are compared.
-    """
-    activity: Any = Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
-    flits = link_flits(program, activity, window)
-    assert (flits.sum(0) == counted.sum(0)).all(), "every flit takes the links of its route"
-    return flits

@@ -58,14 +58,12 @@ def _trace_packets(program: Program, inputs: dict, n_steps: int, window: str, sp
     offsets, program = program.network.offsets, program.loaded_program
     n_hardware = program.schedule.n_hardware_steps(n_steps, window)
     run = ChipRun(program, n_steps, n_hardware, window)
-    lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]
-    x = np.concatenate([*lines, np.zeros((1, n_steps, 0), np.int32)], 2)
     result = run.empty_result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
     if spikes is not None:
         result.neurons.spikes[0] = spikes
     axons = run.axons.axons
     state = run.idle_state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
-    run.run_job(run.build_job(computes=spikes is None), x, result, state)
+    run.run_job(run.build_job(computes=spikes is None), run.join_inputs(inputs, 1), result, state)
     assert state.merges is not None, "such chips have no other routers"
     log = state.merges.log[: state.merges.now[N_LOGGED]]
     rows = axons.row[log["axon"]]

@@ -1,22 +1,15 @@
 """The cycle backend: cores and a flit-by-flit network on chip, simulated by events or in lockstep, with times."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import has_checkpoint
-from nwcompile.cost.basis import find_basis
-from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
-from nwcompile.cost.traffic.tokens import add_tokens
-from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
 from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Probes
 from nwcompile.kernels.cores.programs.call import Programs
@@ -55,17 +48,15 @@ from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
 from nwcompile.kernels.noc.merges import MergeNetwork
 from nwcompile.sim.cycle import neighbors
 from nwcompile.sim.cycle.axons import build_axon_tables
-from nwcompile.sim.cycle.bus import build_bus, bus_network, collect_schedule
-from nwcompile.sim.cycle.kept import run_with_checkpoint
+from nwcompile.sim.cycle.bus import build_bus, bus_network
 from nwcompile.sim.cycle.lockstep import cores_fit_lockstep, lockstep_network
 from nwcompile.sim.cycle.merges import merge_network, verify_packets
 from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh, build_queues
-from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages, take_losses
-from nwcompile.sim.cycle.profile import Ends, build_profile, probes_for
-from nwcompile.sim.reference.run import finish_run
+from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages
+from nwcompile.sim.cycle.profile import Ends, probes_for
+from nwcompile.sim.machine import layer_offsets
 from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
-from nwcompile.threads import n_threads, over_samples, over_steps
 
 ERROR_CODE = "NW6104"
 # Counters of a Run in the column order of the kernels: counters of the receive side, and of the send side.
@@ -73,83 +64,6 @@ RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_re
             "messages_io_in")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
         "messages_io_out")  # fmt: skip
-
-
-def run_program(
-    program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, flight_steps: int | None = None
-) -> Run:
-    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck.
-
-    With `flight_steps` the Run has a Profile, with the flits in flight in the first `flight_steps` steps.
-    """
-    network, schedule = program.network, program.schedule
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    n_hardware = schedule.n_hardware_steps(n_steps, window)
-    lines = [inputs[n].reshape(n_samples, n_steps, -1) for n in network.inputs]
-    x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
-    chip_run = ChipRun(program, n_steps, n_hardware, window)
-    keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    notes = None
-    if has_checkpoint():
-        records, steps = run_with_checkpoint(chip_run, x, keep)
-    else:
-        results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
-        records, steps = [r.neurons for r in results], [r.steps for r in results]
-        notes = None if flight_steps is None else [r.probes for r in results]
-    spikes = split_spikes(program, [r.spikes for r in records])
-    kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
-    states = chip_run.collect_states(kept, [(r.u, r.v, r.words) for r in records])
-    received: Any = sum(s.received for s in steps)
-    sent: Any = sum(s.sent for s in steps)
-    flits: Any = sum(s.flits for s in steps)
-    cycles: Any = sum(s.cycles for s in steps)
-    counters = named_counters(program, received, sent)
-    add_tokens(program, counters, n_samples)
-    dropped = take_losses(program, received, counters)
-    if chip_run.waits:
-        flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
-    measured = chip_run.measured_fields(counters, flits, cycles, n_samples * schedule.period, notes)
-    if program.chip.is_bus:
-        measured["bus"] = collect_schedule([s.bus for s in steps])
-    return finish_run(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
-
-
-def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
-    """Build a Run's counters int64[H, core] from int64[H, core and io site, RECEIVED] and int64[H, core, SENT]."""
-    counters = {name: received[:, : program.mapping.n_cores, i] for i, name in enumerate(RECEIVED)}
-    counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
-    counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
-    counters["deliveries"] = counters["messages_in"].copy()
-    come, leave = counters["messages_io_in"], counters["messages_io_out"]
-    counters["messages_io"] = come + leave
-    routes = io_routes(program)
-    for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
-        counters[name] = np.zeros_like(come)
-        if routes is not None:
-            counters[name] = come * routes[0].hops[:, i] + leave * routes[1].hops[:, i]
-    return counters
-
-
-def split_spikes(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """Split spikes by layer (`split_layers`), in the spike type of each layer."""
-    network = program.network
-    types = {name: network.node(name).neuron.spike_dtype for name in network.layers}
-    return split_layers(program, network.layers, parts, types)
-
-
-def split_layers(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
-    """Split arrays [b, T, neuron] of consecutive samples into arrays [B, T, *shape] of these layers.
-
-    `types`: number type of each layer; default: the type of the arrays.
-    """
-    network, parts_of = program.network, {}
-    n_lines = count_lines(network)
-    for name in names:
-        node, first = network.node(name), network.offsets[name] - n_lines
-        of_layer = [p[:, :, first : first + node.n_neurons] for p in parts]
-        whole = np.concatenate(of_layer, dtype=None if types is None else types[name], casting="unsafe")
-        parts_of[name] = whole.reshape(*whole.shape[:2], *node.shape)
-    return parts_of
 
 
 class Result(NamedTuple):
@@ -254,84 +168,16 @@ class ChipRun:
             interrupted=np.zeros(1, bool),
         )
 
-    def run_some(self, x: np.ndarray, some: slice, keep: bool, flight_steps: int | None) -> list[Result]:
-        """Simulate some samples on all cores of the machine; return the Results of consecutive samples.
-
-        Fewer samples than cores are parallelized over steps, if possible (`shares_steps`) and not profiled.
-        """
-        first, n_samples = some.start, some.stop - some.start
-        if flight_steps is None and self.shares_steps(n_samples):
-            try:
-                return self.run_steps(x[some], keep, first)
-            except (BackendError, ModelError):  # a sequential run names the first step that fails
-                pass
-
-        def run_one_part(part: slice) -> Result:
-            return self.run_part(x, slice(first + part.start, first + part.stop), keep, flight_steps)
-
-        return over_samples(n_samples, run_one_part, self.plan.interrupted)
-
-    def run_part(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
-        """Simulate some of the samples. Raises ModelError if a neuron spikes more often than a message can carry."""
-        result = self.empty_result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
-        self.run_job(
-            self.build_job(first_sample=part.start), x[part], result, self.idle_state(flight_steps is not None)
-        )
-        self.verify_spikes(result.neurons, part.start)
-        return result
-
-    def shares_steps(self, n_samples: int) -> bool:
-        """Whether `run_shared` pays off and applies: few samples, no lost messages, and all steps end together."""
-        return n_samples < n_threads() and not self.costs.drops and not self.waits
-
-    def run_steps(self, x: np.ndarray, keep: bool, first_sample: int = 0) -> list[Result]:
-        """Simulate the samples in parallel over their steps. `first_sample`: number of the first one in errors."""
-        shape = (1, self.plan.n_steps)
-        results = [self.empty_result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
-        self.run_shared(x, results, [self.idle_state() for _ in x], first_sample)
-        for b, result in enumerate(results):
-            self.verify_spikes(result.neurons, first_sample + b)
-        return results
-
-    def run_shared(
-        self, x: np.ndarray, results: list[Result], computing: list[State], first_sample: int, first_step: int = 0
-    ) -> None:
-        """Simulate the steps that each result has rows for: one thread computes the neurons, all move the messages.
-
-        `computing`: state with the neurons of each sample.
-        """
-        idle: list = []
-
-        def run_rows(b: int, steps: slice, state: State, computes: bool) -> None:
-            r, now = results[b], slice(first_step + steps.start, first_step + steps.stop)
-            rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
-            neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
-            job = self.build_job(
-                first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes
-            )
-            self.run_job(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
-
-        def move(b: int, steps: slice) -> None:
-            try:
-                state = idle.pop()
-            except IndexError:
-                state = self.idle_state()
-            run_rows(b, steps, state, False)
-            idle.append(state)
-
-        n_rows = len(results[0].steps.cycles)
-        over_steps(len(x), n_rows, lambda b, steps: run_rows(b, steps, computing[b], True), move, self.plan.interrupted)
-
     def verify_spikes(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
         """Raise ModelError if a neuron fires more often at once than a message can carry.
 
-        `first_sample`, `first_step`: numbers of the first sample and step of the record.
+        `first_sample`, `first_step`: numbers of the first sample and hardware step of the record.
         """
-        if self.plan.repeats:
-            program = self.program
-            spikes = split_layers(program, program.network.layers, [record.spikes])
-            first = dict.fromkeys(spikes, first_step)
-            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
+        program = self.program
+        spikes = self.split_layers(program.network.layers, record.spikes)
+        late = layer_offsets(program.schedule, "aligned" if self.plan.is_aligned else "hardware")
+        first = {name: first_step - late[name] for name in spikes}
+        verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
 
     def build_job(
         self,
@@ -447,16 +293,33 @@ class ChipRun:
             outbox = state.cores.work.outbox
             raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
 
-    def collect_states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
-        """Return the states [B, T, *shape] of layers from (u, v, words) of consecutive samples, as in NeuronRecord."""
-        program, network = self.program, self.program.network
-        u, v, words = zip(*records, strict=True)
-        of_u, of_v = (split_layers(program, names, list(parts)) for parts in (u, v))
-        states = {name: {"u": of_u[name], "v": of_v[name]} for name in names}
-        for name in (name for name in names if name in network.programs):
+    def join_inputs(self, inputs: dict[str, np.ndarray], n_samples: int) -> np.ndarray:
+        """Return int32[b, step, input line] of inputs [b, step, *shape] by name."""
+        nodes = self.program.network.inputs
+        n_steps = next((inputs[name].shape[1] for name in nodes), 0)
+        lines = [inputs[name].reshape(n_samples, n_steps, node.n_neurons) for name, node in nodes.items()]
+        return np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
+
+    def split_layers(self, names, array: np.ndarray) -> dict[str, np.ndarray]:
+        """Return views [b, step, *shape] of an array [b, step, neuron] by layer."""
+        network, n_lines = self.program.network, count_lines(self.program.network)
+        nodes = {name: (network.node(name), network.offsets[name] - n_lines) for name in names}
+        return {
+            name: array[:, :, first : first + node.n_neurons].reshape(*array.shape[:2], *node.shape)
+            for name, (node, first) in nodes.items()
+        }
+
+    def named_states(self, names: list[str], record: NeuronRecord) -> dict[str, dict[str, np.ndarray]]:
+        """Return the states [b, step, *shape] of layers by name."""
+        network, states = self.program.network, {}
+        for name in names:
+            if name not in network.programs:
+                of_kind = {"u": record.u, "v": record.v}
+                states[name] = {state: self.split_layers([name], a)[name] for state, a in of_kind.items()}
+                continue
             node, first = network.node(name), network.offsets[name] - count_lines(network)
-            values = tables.program_states(self.programs, node, np.concatenate(words), first)
-            states[name] = {state: x.reshape(*x.shape[:2], *node.shape) for state, x in values.items()}
+            values = tables.program_states(self.programs, node, record.words, first)
+            states[name] = {state: a.reshape(*a.shape[:2], *node.shape) for state, a in values.items()}
         return states
 
     def message_ends(self) -> Ends:
@@ -469,18 +332,3 @@ class ChipRun:
             source=np.where(core_of < 0, -1, site[core_of]),
             entry=None if routes is None else routes[0].site,
         )
-
-    def measured_fields(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
-        """Return the Run's fields on time and energy. `n_barriers`: barriers per row. `notes`: the Probes, or None."""
-        chip, program = self.chip, self.program
-        fields: dict[str, Any] = {"link_flits": flits, "find_basis": partial(find_basis, program)}
-        if chip.gives_times:
-            fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
-            fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
-        steps = step_energy_pj(counters, chip, flits, fields.get("step_cycles"))
-        fields |= {"step_energy_pj": steps, "energy_pj": energy_pj(steps)}
-        net = self.mesh or self.bus
-        if notes is not None and net is not None:
-            n_ticks = int(cycles.sum()) * chip.ticks[0]
-            fields["profile"] = build_profile(net, notes, flits, self.message_ends(), n_ticks)
-        return fields

@@ -1,188 +1,209 @@
 """The reference backend: NumPy, slow, obvious. Every other backend must equal it bit for bit."""
 
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from nwcompile.checkpoint import Pace, Recorded, Steps, in_parts
-from nwcompile.cost.energy import with_energy
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.cost.traffic.tokens import add_tokens
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_entries
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.sim.kept import program_digest
+from nwcompile.ir.run import COUNTERS
+from nwcompile.sim.machine import (
+    NO_END,
+    Rows,
+    build_activity,
+    count_samples,
+    empty_rows,
+    layer_offsets,
+    measure_energy,
+    recorded_layers,
+)
 from nwcompile.sim.reference.neuron_step import LayerState
-from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.synaptic_sums import apply_connection, effective_network, unit_connection
-from nwcompile.sim.rows import layer_offsets
-from nwcompile.sim.values import verify_counts, verify_totals
 
 
-def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
-    """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    machine = NetworkMachine(network, n_samples, n_steps)
-    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
+@dataclass(eq=False)
+class Samples:
+    """Samples between two rows: the neurons of each layer, and arrays by kind and name."""
 
-    def run_steps(steps: slice) -> None:
-        given = {name: x[:, steps] for name, x in inputs.items()}
-        machine.run_steps(given, steps.stop - steps.start, recorder, steps.start)
+    layers: dict[str, LayerState | ProgramState]
+    kinds: dict[str, dict[str, np.ndarray]]
 
-    work = Steps(n_steps, run_steps, recorder.recorded_arrays(dict.fromkeys(network.layers, 0)), machine.state_arrays)
-    in_parts("network", lambda: [network.hash, n_steps, keep_states, inputs], work, Pace())
-    return recorder.build_run("aligned", inputs, {}, None)
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything that the next row depends on, except its number."""
+        neurons = {f"layers/{name}/{key}": a for name, layer in self.layers.items() for key, a in layer.arrays.items()}
+        return neurons | {f"{kind}/{name}": a for kind, arrays in self.kinds.items() for name, a in arrays.items()}
 
 
-class NetworkMachine:
-    """State of a network that is not compiled, between two aligned steps: its neurons, and recent output of all nodes.
+class NumpyMachine:
+    """The parts of a machine that networks and programs share here."""
 
-    A run calls `run_steps` once, a stream many times. The history is as long as the longest delay. A run with known
-    `n_steps` keeps at most that many steps; a stream (None) begins with an empty history.
+    backend, device, least_rows = "reference", "cpu", 1
+    network: Network
+    recorded: list[str]
+
+    def samples_at_once(self, n_samples: int) -> int:
+        """All samples are computed together."""
+        return n_samples
+
+    def record_step(self, done: Rows, row: int, name: str, spikes: np.ndarray, state: Samples) -> None:
+        """Record a step of a layer."""
+        record_spikes(done.spikes[name], row, spikes)
+        for kind, values in done.states.get(name, {}).items():
+            values[:, row] = state.layers[name].named[kind]
+
+
+class NetworkMachine(NumpyMachine):
+    """A float or fixed-point network that is not compiled. Its rows are aligned steps; it has no counts.
+
+    The state is that of the neurons, and the `past` output of all nodes, as many steps as the longest delay. In a
+    stream the past begins empty, and takes no more memory than the steps so far.
     """
 
-    def __init__(self, network: Network, n_samples: int, n_steps: int | None = None):
-        self.network, self.n_samples = network, n_samples
+    window = "aligned"
+
+    def __init__(self, network: Network, keep_states: bool, n_steps: int | None = None):
+        self.model = self.network = network
+        self.recorded = recorded_layers(network, keep_states)
         self.connections = (effective_network(network) if network.is_fixed else network).connections
         self.number = np.int64 if network.is_fixed else np.float32
-        self.layers = {n.name: initial_state(n, n_samples) for n in network.nodes.values() if n.neuron is not None}
-        longest = max((c.aligned_delay for c in self.connections), default=0)
-        self.n_kept = longest if n_steps is None else min(longest, n_steps)
-        self.n_known = 0 if n_steps is None else self.n_kept
-        nodes = (*network.inputs.values(), *network.nodes.values())
-        self.kept = {n.name: np.zeros((n_samples, self.n_known, *n.shape), self.number) for n in nodes}
+        self.n_rows = NO_END if n_steps is None else n_steps
+        self.n_past = min(max((c.aligned_delay for c in self.connections), default=0), self.n_rows)
+        self.late = dict.fromkeys((*network.inputs, *network.nodes), 0)
 
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        """Everything that the next step depends on."""
-        return _layer_arrays(self.layers) | {f"kept/{name}": steps for name, steps in self.kept.items()}
+    def start(self, n_samples: int, first_sample: int = 0) -> Samples:
+        """Return the state of samples before their first step."""
+        nodes = (*self.network.inputs.values(), *self.network.nodes.values())
+        n_known = 0 if self.n_rows == NO_END else self.n_past
+        past = {node.name: np.zeros((n_samples, n_known, *node.shape), self.number) for node in nodes}
+        neurons = [node for node in nodes if node.neuron is not None]
+        return Samples({node.name: initial_state(node, n_samples) for node in neurons}, {"past": past})
 
     @np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
-    def run_steps(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
-        """Simulate `n_steps` aligned steps with inputs `[B, step, *shape]`; the first is recorded as `first_step`."""
-        network, first = self.network, self.n_known
-        empty = {n.name: np.zeros((self.n_samples, n_steps, *n.shape), self.number) for n in network.nodes.values()}
+    def advance(self, state: Samples, inputs: dict, rows: slice, n_steps: int | None) -> Rows:
+        """Simulate aligned steps with inputs [B, step, *shape]."""
+        network, past, n = self.network, state.kinds["past"], rows.stop - rows.start
+        n_samples, first = next(iter(past.values())).shape[:2]
+        done = empty_rows(network, self.recorded, n_samples, n, {})
+        empty = {node.name: np.zeros((n_samples, n, *node.shape), self.number) for node in network.nodes.values()}
         given = {name: inputs[name].astype(self.number) for name in network.inputs} | empty
-        values = {name: np.concatenate([self.kept[name], steps], 1) for name, steps in given.items()}
-        for t in range(first, first + n_steps):
+        values = {name: np.concatenate([past[name], steps], 1) for name, steps in given.items()}
+        for t in range(first, first + n):
             for name in network.order:
                 shape = network.node(name).input_shape
-                x = np.zeros((self.n_samples, *shape), self.number)
+                x = np.zeros((n_samples, *shape), self.number)
                 for c in self.connections:
                     if c.target == name:
                         at = t - c.aligned_delay
                         sent = values[c.source][:, at] if at >= 0 else np.zeros_like(values[c.source][:, 0])
                         x = x + apply_connection(c, sent, shape)
-                if name in self.layers:
-                    x = self.layers[name].step(x)
-                    recorder.record_step(name, first_step + t - first, x, self.layers[name].named)
+                if name in state.layers:
+                    x = state.layers[name].step(x)
+                    self.record_step(done, t - first, name, x, state)
                 values[name][:, t] = network.node(name).merge_axon_spikes(x)
-        self.n_known = min(first + n_steps, self.n_kept)
-        self.kept = {name: steps[:, first + n_steps - self.n_known :].copy() for name, steps in values.items()}
+        for name, steps in values.items():
+            past[name] = steps[:, max(first + n - self.n_past, 0) :].copy()
+        return done
+
+    def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
+        """Return no counters: there is no chip."""
+        return {"counters": {}}
+
+    def empty_counts(self, n_rows: int) -> dict[str, np.ndarray]:
+        """Return no counts."""
+        return {}
 
 
-def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
-    """Simulate a program micro-step by micro-step, delivering every message; `inputs[name]` is int `[B, T, *shape]`."""
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    n_hardware = program.schedule.n_hardware_steps(n_steps, window)
-    machine = Machine(program, n_samples, window, n_hardware)
-    recorder = RunRecorder(program.network, n_samples, n_steps, keep_states)
-    counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+class ProgramMachine(NumpyMachine):
+    """A program, simulated micro-step by micro-step, with every message delivered. Its rows are hardware steps.
 
-    def run_steps(steps: slice) -> None:
-        machine.n_done = steps.start
-        given = {name: x[:, steps] for name, x in inputs.items()}
-        for name, rows in machine.run_steps(given, steps.stop - steps.start, n_steps, recorder).items():
-            counters[name][steps] = rows
-
-    late = layer_offsets(program.schedule, window)
-    counted = {f"counters/{name}": Recorded(rows) for name, rows in counters.items()}
-    work = Steps(n_hardware, run_steps, recorder.recorded_arrays(late) | counted, machine.state_arrays)
-    in_parts("reference", lambda: [program_digest(program), n_steps, window, keep_states, inputs], work, Pace())
-    return recorder.build_run(window, inputs, counters, program)
-
-
-class Machine:
-    """State of a program between two hardware steps: its layers, and synaptic sums in flight. It begins with zeros.
-
-    A run calls `run_steps` once, a stream many times. Sums that arrive after the `n_hardware` steps of a run (None for
-    a stream) are dropped.
+    The state is that of the neurons, and the synaptic sums in flight: their values and their events. In a run of
+    `n_steps`, sums that arrive after its end are dropped.
     """
 
-    def __init__(self, program: Program, n_samples: int, window: str, n_hardware: int | None = None):
-        self.program, self.n_samples, self.window = program, n_samples, window
-        network = program.network
-        self.nodes = {name: network.node(name) for name in network.layers}
-        self.layers = {name: initial_state(node, n_samples) for name, node in self.nodes.items()}
-        self.delay = program.schedule.clip_delays(n_hardware)
+    def __init__(self, program: Program, keep_states: bool, window: str, n_steps: int | None = None):
+        self.model, self.network, self.window = program, program.network, window
+        self.recorded = recorded_layers(self.network, keep_states)
+        self.late = layer_offsets(program.schedule, window)
+        self.nodes = {name: self.network.node(name) for name in self.network.layers}
+        self.n_rows = NO_END if n_steps is None else program.schedule.n_hardware_steps(n_steps, window)
+        self.delay = program.schedule.clip_delays(self.n_rows)
         self.n_slots = max(self.delay, default=1) + 1
-        shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
-        self.arriving = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
-        self.events = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
         self.n_instructions = {name: chip_instructions(program.chip, node.neuron) for name, node in self.nodes.items()}
         self.sent_by = spike_fanout(program)
         self.routes = io_routes(program)
-        self.n_done = 0  # hardware steps
 
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        """Everything that the next step depends on, except its number."""
-        on_their_way = {"arriving": self.arriving, "events": self.events}
-        sums = {f"{kind}/{name}": a for kind, arrays in on_their_way.items() for name, a in arrays.items()}
-        return _layer_arrays(self.layers) | sums
+    def start(self, n_samples: int, first_sample: int = 0) -> Samples:
+        """Return the state of samples before their first step."""
+        shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
+        sums = {kind: {n: np.zeros(s, np.int64) for n, s in shapes.items()} for kind in ("arriving", "events")}
+        return Samples({name: initial_state(node, n_samples) for name, node in self.nodes.items()}, sums)
 
-    def run_steps(
-        self, inputs: dict, n_rows: int, n_steps: int | None, recorder: "RunRecorder", by_hardware=False
-    ) -> dict:
-        """Simulate `n_rows` hardware steps with inputs [B, row, *shape]; return a Run's counters, int64[row, core].
+    def empty_counts(self, n_rows: int) -> dict[str, np.ndarray]:
+        """Allocate the counters int64[row, core]."""
+        return {name: np.zeros((n_rows, self.model.mapping.n_cores), np.int64) for name in COUNTERS}
 
-        `n_steps`: T, or None while the end is unknown. Neurons are recorded by aligned step, or with `by_hardware` by
-        row.
-        """
-        period = self.program.schedule.period
-        counters = {name: np.zeros((n_rows, self.program.mapping.n_cores), np.int64) for name in COUNTERS}
-        for row in range(n_rows):
-            h = self.n_done + row
+    def advance(self, state: Samples, inputs: dict, rows: slice, n_steps: int | None) -> Rows:
+        """Simulate hardware steps with inputs [B, row, *shape]."""
+        period, n = self.model.schedule.period, rows.stop - rows.start
+        n_samples = next(iter(state.kinds["events"].values())).shape[1]
+        done = empty_rows(self.network, self.recorded, n_samples, n, self.empty_counts(n))
+        for h in range(rows.start, rows.stop):
+            row = h - rows.start
             for m in range(h * period, (h + 1) * period):
                 given = m % period == 0 and (n_steps is None or h < n_steps)
                 sent = {name: x[:, row].astype(np.int64) for name, x in inputs.items()} if given else {}
                 for name in self.nodes:
-                    t = self._visit_layer(name, m, n_steps, counters, row, sent)
+                    self._visit_layer(state, name, m, n_steps, done.counts, row, sent)
                     if name in sent:
-                        recorder.record_step(name, row if by_hardware else t, sent[name], self.layers[name].named)
-                self._deliver_messages(m, sent, counters, row)
-        add_tokens(self.program, counters, self.n_samples)
-        self.n_done += n_rows
-        return counters
+                        self.record_step(done, row, name, sent[name], state)
+                self._deliver_messages(state, m, sent, done.counts, row)
+        return done
 
-    def _visit_layer(self, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict) -> int:
-        """Visit a layer in micro-step m; write its spikes to `sent` if it is active; return the aligned step."""
-        schedule, cores, slot = self.program.schedule, self.program.mapping.core_of[name], m % self.n_slots
+    def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
+        """Return the counters and energies."""
+        add_tokens(self.model, rows.counts, count_samples(rows.spikes))
+        activity = partial(build_activity, self.model, inputs, rows.spikes)
+        return measure_energy(self.model, rows.counts, window, activity)
+
+    def _visit_layer(
+        self, state: Samples, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict
+    ) -> None:
+        """Visit a layer in micro-step m; write its spikes to `sent` if it is active."""
+        schedule, cores, slot = self.model.schedule, self.model.mapping.core_of[name], m % self.n_slots
+        arriving, events = (state.kinds[kind][name][slot] for kind in ("arriving", "events"))
         period, offset = schedule.period, schedule.offset[name]
         t = m // period if self.window == "hardware" else (m - offset) // period
         if period == 1 or m % period == offset:
-            np.add.at(counters["neuron_visits"][row], cores, self.n_samples)
+            n_samples = len(events)
+            np.add.at(counters["neuron_visits"][row], cores, n_samples)
             if 0 <= t and (n_steps is None or t < n_steps):
-                idle = self.layers[name].is_at_rest & (self.events[name][slot] == 0)
+                idle = state.layers[name].is_at_rest & (events == 0)
                 updates = np.count_nonzero(~idle, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][row], cores, updates)
                 np.add.at(counters["neuron_instructions"][row], cores, updates * self.n_instructions[name])
-                sent[name] = self.layers[name].step(self.arriving[name][slot])
-        self.arriving[name][slot] = 0
-        self.events[name][slot] = 0
-        return t
+                sent[name] = state.layers[name].step(arriving)
+        arriving[...] = 0
+        events[...] = 0
 
-    def _deliver_messages(self, m: int, sent: dict, counters: dict, row: int) -> None:
+    def _deliver_messages(self, state: Samples, m: int, sent: dict, counters: dict, row: int) -> None:
         """Add the messages of micro-step m to the sums of the steps in which they act, and count them."""
-        program = self.program
+        program = self.model
         heard = {name: program.network.node(name).merge_axon_spikes(spikes) for name, spikes in sent.items()}
         for c, delay in zip(program.network.connections, self.delay, strict=True):
             if c.source in heard and heard[c.source].any():
                 shape, later = self.nodes[c.target].shape, (m + delay) % self.n_slots
-                self.arriving[c.target][later] += apply_connection(c, heard[c.source], shape)
-                self.events[c.target][later] += apply_connection(
+                state.kinds["arriving"][c.target][later] += apply_connection(c, heard[c.source], shape)
+                state.kinds["events"][c.target][later] += apply_connection(
                     unit_connection(c), (heard[c.source] != 0).astype(np.int64), shape
                 )
         for name, spikes in sent.items():
@@ -199,11 +220,6 @@ def initial_state(node: Node, n_samples: int) -> LayerState | ProgramState:
     if isinstance(node.neuron, NeuronProgram):
         return ProgramState.from_program(node.neuron, shape)
     return LayerState.from_spec(node.neuron, shape)
-
-
-def _layer_arrays(layers: dict[str, LayerState | ProgramState]) -> dict[str, np.ndarray]:
-    """Return the arrays of all layer states by name."""
-    return {f"layers/{name}/{key}": a for name, layer in layers.items() for key, a in layer.arrays.items()}
 
 
 def _messages_per_neuron(program: Program, spikes: np.ndarray) -> np.ndarray:
@@ -265,80 +281,7 @@ def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_
         np.add.at(counters[f"hops_io_{axis}"][h], core, count * route.hops[core, i])
 
 
-class RunRecorder:
-    """Collects spikes and states `[B, T, *shape]` and makes the Run."""
-
-    def __init__(self, network: Network, n_samples: int, n_steps: int, keep_states: bool):
-        self.network, self.n_samples = network, n_samples
-        self.spikes: dict[str, np.ndarray] = {}
-        self.states: dict[str, dict[str, np.ndarray]] = {}
-        self.names = set(network.layers) if keep_states else set()
-        self.names |= {n for n in network.layers if not network.node(n).neuron.fires}
-        for name in network.layers:
-            node = network.node(name)
-            shape = (n_samples, n_steps, *node.shape)
-            self.spikes[name] = np.zeros(shape, node.neuron.spike_dtype)
-            if name in self.names:
-                dtype = np.int64 if node.neuron.is_fixed else np.float32
-                self.states[name] = {s: np.zeros(shape, dtype) for s in node.neuron.state_names}
-
-    def recorded_arrays(self, late: dict[str, int]) -> dict[str, Recorded]:
-        """Return the recorded arrays for a checkpoint; `late`: steps by which each layer is late."""
-        arrays = {f"spikes/{name}": (name, a) for name, a in self.spikes.items()}
-        for name, states in self.states.items():
-            arrays |= {f"states/{name}/{state}": (name, a) for state, a in states.items()}
-        return {key: Recorded(a.swapaxes(0, 1), late[name]) for key, (name, a) in arrays.items()}
-
-    def record_step(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
-        """Record step t of a layer."""
-        record_spikes(self.spikes[name], t, spikes)
-        if name in self.names:
-            for state, value in states.items():
-                self.states[name][state][:, t] = value
-
-    def build_run(self, window: str, inputs: dict, counters: dict, program: Program | None) -> Run:
-        """Build the Run from the records."""
-        model = self.network if program is None else program
-        run = finish_run(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters)
-        return run if program is None else with_energy(program, run)
-
-
 def record_spikes(recorded: np.ndarray, steps: int | slice, spikes: np.ndarray) -> None:
     """Write the spikes of some steps into `recorded` [B, T, *shape]; `verify_totals` finds invalid counts."""
     with np.errstate(invalid="ignore"):
         recorded[:, steps] = spikes
-
-
-def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:
-    """Return the spikes of the output layer, or its membrane if it never fires; a dict by name for several outputs."""
-    neurons = {name: network.node(name).neuron for name in network.outputs}
-    outputs = {n: spikes[n] if neuron.fires else states[n][neuron.readout] for n, neuron in neurons.items()}
-    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
-
-
-def finish_run(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
-    """Build a Run with its output: spikes of the output layers, or the membrane of those that never fire.
-
-    Raises ModelError if neurons fire more spikes at once than the program's messages can carry, or than a count holds.
-    """
-    network = model.network if isinstance(model, Program) else model
-    repeats = isinstance(model, Program) and model.repeats
-    if isinstance(model, Program):
-        verify_counts(network, model.chip, model.on_multi_spike, spikes)
-    verify_totals(spikes)
-    output = output_of(network, spikes, states)
-    activity = Activity.from_spikes(network, {**inputs, **spikes}, repeats)
-    return Run(
-        backend=backend,
-        device=device,
-        window=window,
-        n_samples=len(next(iter(spikes.values()))),
-        spikes=spikes,
-        states=states,
-        output=output,
-        counters=counters,
-        activity=activity,
-        order_dependent=order_dependent(model, window, inputs, spikes),
-        readout=network.readout,
-        **measured,
-    )

@@ -16,9 +16,10 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
-from nwcompile.sim.reference.run import finish_run, initial_state, record_spikes
+from nwcompile.sim.machine import Rows, count_samples, recorded_layers
+from nwcompile.sim.reference.run import initial_state, record_spikes
 from nwcompile.sim.reference.synaptic_sums import apply_connection
-from nwcompile.sim.rows import kept_layers
+from nwcompile.sim.runs import build_run
 from nwcompile.sim.sequence.run import layer_groups
 from nwcompile.threads import raise_if_canceled
 
@@ -37,7 +38,7 @@ def run_values(
     network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
 ) -> tuple[Run, dict[str, np.ndarray]]:
     """Return the Run, and the output of every input, layer and junction, float32[B, T, *shape] by name."""
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    n_samples = count_samples(inputs)
     values = {name: x.astype(np.float32) for name, x in inputs.items()}
     layers: dict[str, _Neurons] = {}
     for node in network.nodes.values():
@@ -55,9 +56,10 @@ def run_values(
                 x = _sum_inputs(network, node, values, steps)
                 sent = layers[name].run(x, steps) if name in layers else x
                 values[name][:, steps.start : steps.stop] = node.merge_axon_spikes(sent)
-    spikes = {name: layers[name].spikes for name in network.layers}
-    states = {name: layers[name].states for name in kept_layers(network, keep_states)}
-    return finish_run(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
+    states = {name: layers[name].states for name in recorded_layers(network, keep_states)}
+    rows = Rows({name: layers[name].spikes for name in network.layers}, states, {})
+    made_by = {"backend": "sequence", "device": "cpu", "window": "aligned"}
+    return build_run(network, inputs, rows, lambda *_: {"counters": {}}, **made_by), values
 
 
 def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:

@@ -7,50 +7,39 @@ Counters follow from the spikes. `sim.sequence.cuda` does the same on a GPU.
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import Pace, Recorded, Steps, has_checkpoint, in_parts
-from nwcompile.cost.energy import with_energy
+from nwcompile.checkpoint import Recorded
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.neuron import scan
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.kept import groups_of_samples, program_digest
+from nwcompile.sim.machine import (
+    NO_END,
+    Rows,
+    build_activity,
+    empty_rows,
+    layer_offsets,
+    measure_energy,
+    recorded_layers,
+)
 from nwcompile.sim.memory import samples_at_once
-from nwcompile.sim.reference.run import finish_run
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
+from nwcompile.sim.runs import record_rows
 from nwcompile.sim.sequence import tables
 from nwcompile.threads import over_samples
 
 SPARSE_SHARE = 32  # Time of a spike in a loop over spikes, relative to a number in a matrix product.
 SHORT_UPDATES = 1 << 16  # Below this number of neuron updates, starting threads takes longer than the updates.
-
-
-def run_program(
-    program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
-) -> Run:
-    """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
-    delays = _clip_delays(program.network, n_steps)
-    if window == "hardware" and program.schedule.period == 1:
-        delays = list(program.schedule.clip_delays(n_steps))
-    if has_checkpoint():
-        spikes, states, updates = _run_with_checkpoint(program, delays, inputs, n_steps, keep_states)
-    else:
-        spikes, states, updates = _run_network(program.network, delays, inputs, n_steps, keep_states, device)
-    run = finish_run(program, "sequence", device, window, spikes, states, inputs, {})
-    assert run.activity is not None, "finish_run counts spikes"
-    activity = replace(run.activity, updates=updates)
-    counters = count_events(program, activity, window)
-    return with_energy(program, replace(run, counters=counters, activity=activity))
 
 
 def record_activity(
@@ -60,11 +49,10 @@ def record_activity(
 
     `repeats`: n spikes of a step are n messages.
     """
-    inputs, _, n_steps = prepare_inputs(network, x, steps)
-    network = effective_network(fold_biases(network))
-    spikes, _, updates = _run_network(network, _clip_delays(network, n_steps), inputs, n_steps, False)
+    network, inputs, rows = _trace_rows(network, x, steps, False)
     counts = {name: x.astype(np.int32, copy=False) for name, x in inputs.items()}  # float32 from a float network
-    return replace(Activity.from_spikes(network, {**counts, **spikes}, repeats), updates=updates), spikes
+    activity = Activity.from_spikes(network, {**counts, **rows.spikes}, repeats)
+    return replace(activity, updates=rows.counts), rows.spikes
 
 
 def trace_layers(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
@@ -72,83 +60,121 @@ def trace_layers(network: Network, x, steps: int | None = None, keep_states: boo
 
     States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
     """
+    rows = _trace_rows(network, x, steps, keep_states)[2]
+    return rows.spikes, rows.states
+
+
+def _trace_rows(network: Network, x, steps: int | None, keep_states: bool) -> tuple[Network, dict, Rows]:
+    """Simulate a fixed-point network that has no mapping yet; return it with effective weights, its inputs and Rows."""
     inputs, _, n_steps = prepare_inputs(network, x, steps)
     network = effective_network(fold_biases(network))
-    return _run_network(network, _clip_delays(network, n_steps), inputs, n_steps, keep_states)[:2]
+    return network, inputs, record_rows(SequenceMachine(network, keep_states, "aligned", n_steps), inputs, n_steps)
 
 
-def _clip_delays(network: Network, n_steps: int) -> list[int]:
-    """Return the delay of each connection, at most `n_steps`: with longer ones nothing arrives in the run either."""
-    return [min(c.aligned_delay, n_steps) for c in network.connections]
+class Samples:
+    """Samples between two rows. The arrays are built when read, as runs of all rows at once do not need them."""
+
+    def __init__(self, machine: "SequenceMachine", n_samples: int):
+        self.machine, self.n_samples = machine, n_samples
+        self.waiting: dict[str, np.ndarray] = {}  # in a stream, by name of `Rows.by_row`: rows that are not due yet
+
+    @cached_property
+    def groups(self) -> list[tables.SimState]:
+        """State of each layer group."""
+        return [plan.initial_state(self.n_samples) for plan in self.machine.plans]
+
+    @cached_property
+    def past(self) -> dict[str, np.ndarray]:
+        """Output [B, step, *shape] of every node in the last steps, as many as the longest delay to another group."""
+        network, past = self.machine.network, {}
+        outer = [edge for plan in self.machine.plans for edge in plan.outer]
+        for name in network.offsets:
+            node, n_steps = network.node(name), max((delay for c, delay in outer if c.source == name), default=0)
+            dtype = np.int32 if node.neuron is None else node.neuron.spike_dtype
+            past[name] = np.zeros((self.n_samples, n_steps, *node.shape), dtype)
+        return past
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything that the next row depends on, except its number."""
+        neurons = {f"{i}/{name}": a for i, at in enumerate(self.groups) for name, a in at.arrays.items()}
+        return neurons | {f"past/{name}": a for name, a in self.past.items()}
+
+    def add_past(self, name: str, steps: np.ndarray) -> np.ndarray:
+        """Return the past steps of a node and these, and keep the last ones as its past."""
+        line = np.concatenate([self.past[name], steps], 1)
+        self.past[name][...] = line[:, steps.shape[1] :]
+        return line
 
 
-def _run_network(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
-    """Return spikes, recorded states and update counts of every layer; connection i has `delays[i]` steps."""
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
-    size = samples_at_once(network, n_samples, n_steps, device)
-    plans = _build_plans(network, delays, device)
-    for start in range(0, n_samples, size):
-        chunk = slice(start, start + size)
-        sources = {name: x[chunk] for name, x in inputs.items()}
-        for plan in plans:
-            plan.run_chunk(sources, chunk, n_steps, spikes, states, updates)
-            sources.update({name: network.node(name).merge_axon_spikes(spikes[name][chunk]) for name in plan.names})
-    return spikes, states, updates
+class SequenceMachine:
+    """A program, or a fixed-point network with effective weights. Its rows are aligned steps of all layers.
 
+    In a stream (`n_steps` is None) each layer's rows are returned in the hardware steps in which the chip has them.
+    """
 
-def _run_with_checkpoint(program: Program, delays, inputs: dict, n_steps: int, keep_states: bool):
-    """Return the same as `_run_network`, computed by groups of samples and steps that the checkpoint stores."""
-    network, pace, longest = program.network, Pace(), max(delays, default=0)
-    n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
-    plans = [LayerGroup(network, names, delays) for names in layer_groups(network)]
-    of_program = program_digest(program)
+    backend, least_rows = "sequence", 1
 
-    def run_some(some: slice) -> None:
-        begun = [plan.initial_state(some.stop - some.start) for plan in plans]
-        counts = {name: np.zeros_like(count) for name, count in updates.items()}
+    def __init__(
+        self, model: Program | Network, keep_states: bool, window: str, n_steps: int | None = None, device: str = "cpu"
+    ):
+        self.model, self.device, self.window = model, device, window
+        self.n_rows = NO_END if n_steps is None else n_steps
+        self.network = network = model.network if isinstance(model, Program) else model
+        self.recorded = recorded_layers(network, keep_states)
+        self.late = dict.fromkeys((*network.inputs, *network.nodes), 0)
+        delays = [min(c.aligned_delay, self.n_rows) for c in network.connections]
+        if isinstance(model, Program) and n_steps is None:
+            self.late = layer_offsets(model.schedule)
+        elif isinstance(model, Program) and window == "hardware" and model.schedule.period == 1:
+            delays = list(model.schedule.clip_delays(self.n_rows))
+        self.plans = _build_plans(network, delays, device)
 
-        def run_steps(steps: slice) -> None:
-            known = slice(max(steps.start - longest, 0), steps.stop)
-            sources = {name: x[some, known] for name, x in inputs.items()}
-            now = {name: a[:, steps] for name, a in spikes.items()}
-            kept = {name: {state: a[:, steps] for state, a in of.items()} for name, of in states.items()}
-            counted = {name: count[steps] for name, count in counts.items()}
-            for plan, at in zip(plans, begun, strict=True):
-                at = at._replace(first_step=steps.start)
-                plan.run_chunk(sources, some, steps.stop - steps.start, now, kept, counted, at)
+    def start(self, n_samples: int, first_sample: int = 0) -> Samples:
+        """Return the state of samples before their first step."""
+        return Samples(self, n_samples)
+
+    def samples_at_once(self, n_samples: int) -> int:
+        """Samples per chunk."""
+        return samples_at_once(self.network, n_samples, self.n_rows, self.device)
+
+    def empty_counts(self, n_rows: int) -> dict[str, np.ndarray]:
+        """Allocate the neuron updates int64[row, neuron] by layer."""
+        return {name: np.zeros((n_rows, self.network.node(name).n_neurons), np.int64) for name in self.network.layers}
+
+    def advance(self, state: Samples, inputs: dict, rows: slice, n_steps: int | None) -> Rows:
+        """Simulate aligned steps with inputs [B, step, *shape]; after the end of a stream there are no more."""
+        n = rows.stop - rows.start
+        done = empty_rows(self.network, self.recorded, state.n_samples, n, self.empty_counts(n))
+        is_whole = rows == slice(0, self.n_rows)
+        sources: dict[str, np.ndarray] = {}
+        if n_steps is None or rows.start < n_steps:
+            for name in self.network.inputs:
+                sources[name] = inputs[name] if is_whole else state.add_past(name, inputs[name])
+            for i, plan in enumerate(self.plans):
+                at = () if is_whole else (state.groups[i]._replace(first_step=rows.start),)
+                plan.run_layers(sources, done, *at)
                 for name in plan.names:
-                    sources[name] = network.node(name).merge_axon_spikes(spikes[name][some, known])
+                    sent = self.network.node(name).merge_axon_spikes(done.spikes[name])
+                    sources[name] = sent if is_whole else state.add_past(name, sent)
+        if self.n_rows == NO_END:
+            self._delay_rows(state, done)
+        return done
 
-        arrays = {f"spikes/{name}": a for name, a in spikes.items()}
-        arrays |= {f"states/{name}/{state}": a for name, of in states.items() for state, a in of.items()}
-        record = {name: Recorded(a[some].swapaxes(0, 1)) for name, a in arrays.items()}
-        record |= {f"updates/{name}": Recorded(count) for name, count in counts.items()}
-        state = {f"{i}/{name}": a for i, at in enumerate(begun) for name, a in at.arrays.items()}
-        given = [of_program, delays, n_steps, keep_states, {name: x[some] for name, x in inputs.items()}]
-        in_parts("sequence", lambda: given, Steps(n_steps, run_steps, record, lambda: state), pace)
-        for name, count in counts.items():
-            updates[name] += count
+    def _delay_rows(self, state: Samples, done: Rows) -> None:
+        """Replace rows by those that are due, which were computed as many rows ago as their layer is late."""
+        lines = done.by_row(self.late) | {f"counts/{n}": Recorded(a, self.late[n]) for n, a in done.counts.items()}
+        for name, (rows, late) in lines.items():
+            waiting = state.waiting.get(name, np.zeros((late, *rows.shape[1:]), rows.dtype))
+            line = np.concatenate([waiting, rows])
+            rows[...], state.waiting[name] = line[: len(rows)], line[len(rows) :]
 
-    for some in groups_of_samples(n_samples, samples_at_once(network, n_samples, n_steps)):
-        run_some(some)
-    return spikes, states, updates
-
-
-def _empty_arrays(network: Network, n_samples: int, n_steps: int, keep_states: bool) -> tuple[dict, dict, dict]:
-    """Allocate arrays by layer: spikes and recorded states (uninitialized), and update counts (zeros)."""
-    spikes: dict[str, np.ndarray] = {}
-    states: dict[str, dict[str, np.ndarray]] = {}
-    updates: dict[str, np.ndarray] = {}
-    for name in network.layers:
-        node = network.node(name)
-        shape = (n_samples, n_steps, *node.shape)
-        spikes[name] = np.empty(shape, node.neuron.spike_dtype)
-        updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
-        if keep_states or not node.neuron.fires:
-            states[name] = {state: np.empty(shape, np.int64) for state in node.neuron.state_names}
-    return spikes, states, updates
+    def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
+        """Return the activity with neuron updates, and the counters and energies."""
+        assert isinstance(self.model, Program), "networks have no chip"
+        activity = replace(build_activity(self.model, inputs, rows.spikes), updates=rows.counts)
+        counters = count_events(self.model, activity, window)
+        return {"activity": activity} | measure_energy(self.model, counters, window, lambda: activity)
 
 
 def _build_plans(network: Network, delays, device: str) -> list:
@@ -208,33 +234,24 @@ class LayerGroup:
             self.n_slots = int(self.inner.connection["delay"].max()) + 1
             self.n_sources = len(self.inner.node_of)
 
-    def run_chunk(
-        self,
-        sources: dict,
-        chunk: slice,
-        n_steps: int,
-        spikes: dict,
-        states: dict,
-        updates: dict,
-        at: tables.SimState | None = None,
-    ) -> None:
-        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, continuing from `at` if given."""
-        n_samples = len(next(iter(spikes.values()))[chunk])
+    def run_layers(self, sources: dict, done: Rows, at: tables.SimState | None = None) -> None:
+        """Fill the rows of these layers in `done`, continuing from `at` if given."""
+        n_samples, n_steps = next(iter(done.spikes.values())).shape[:2]
         drive, touched = self.sum_inputs(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
-        kept = self.scan(drive, touched, out, any(name in states for name in self.names), at)
+        kept = self.scan(drive, touched, out, any(name in done.states for name in self.names), at)
         first = 0
         for node in self.nodes:
             part, name = slice(first, first + node.n_neurons), node.name
             shape = (n_samples, n_steps, *node.shape)
-            spikes[name][chunk] = out[:, :, part].reshape(shape)
-            updates[name] += kept.updates[:, part]
-            if name in states:
+            done.spikes[name][...] = out[:, :, part].reshape(shape)
+            done.counts[name][...] = kept.updates[:, part]
+            if name in done.states:
                 values = {"u": kept.u[:, :, part], "v": kept.v[:, :, part]}
                 if name in self.network.programs:
                     values = tables.program_states(self.programs, node, kept.words, first)
                 for state, value in values.items():
-                    states[name][state][chunk] = value.reshape(shape)
+                    done.states[name][state][...] = value.reshape(shape)
             first += node.n_neurons
 
     def sum_inputs(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,11 +19,12 @@ from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, Fixe
 from nwcompile.nn.ops import gpu
 from nwcompile.sim import memory, simulate
 from nwcompile.sim.crosscheck import compare_runs
+from nwcompile.sim.machine import Rows
 from nwcompile.sim.reference.program_step import ProgramState
-from nwcompile.sim.reference.run import run_network
-from nwcompile.sim.sequence import run
+from nwcompile.sim.runs import record_rows
 from nwcompile.sim.sequence.cuda import device, loop, synapses
 from nwcompile.sim.sequence.cuda.inference import Inference
+from nwcompile.sim.sequence.run import SequenceMachine, layer_groups
 from tests.made.nets import FIXED, conv_net, dense_net, integers, sparse_edge
 from tests.made.neuron_programs import adaptive, every_operation, integrator
 from tests.made.random_neurons import curved_input, curved_network, curved_neurons, float_neurons, whole_neurons
@@ -43,13 +44,16 @@ def on_cpu_tensors():
         yield
 
 
+def rows_of(network: Network, given: dict, n_steps: int, device: str) -> Rows:
+    return record_rows(SequenceMachine(network, True, "aligned", n_steps, device), given, n_steps)
+
+
 def agrees(network: Network, x: np.ndarray) -> None:
     """The spikes, states and updates of a network's aligned steps equal those of the reference and the CPU's scan."""
-    delays = [c.aligned_delay for c in network.connections]
     given = {"in": x.astype(np.int32)}
-    spikes, states, updates = run._run_network(network, delays, given, x.shape[1], True, "cuda")
-    wanted = run_network(network, given, x.shape[1], True)
-    counted = run._run_network(network, delays, given, x.shape[1], True)[2]
+    spikes, states, updates = rows_of(network, given, x.shape[1], "cuda")
+    wanted = simulate(network, x, record="all")
+    counted = rows_of(network, given, x.shape[1], "cpu").counts
     assert any(s.any() for s in spikes.values())
     for name in network.layers:
         assert np.array_equal(spikes[name], wanted.spikes[name]), name
@@ -217,14 +221,14 @@ def test_cuda_weights_of_any_layout_in_memory():
 
 def test_cuda_network_without_inputs():
     network = Network.from_arrays({"a": (FIXED.replace(bias=30), 3)}, [], {})
-    spikes, _, updates = run._run_network(network, [], {}, 6, False, "cuda")
-    assert np.array_equal(spikes["a"], run_network(network, {}, 6, False).spikes["a"]) and spikes["a"].any()
+    spikes, _, updates = rows_of(network, {}, 6, "cuda")
+    assert np.array_equal(spikes["a"], simulate(network, None, steps=6).spikes["a"]) and spikes["a"].any()
     assert (updates["a"] == 1).all()
 
 
 def test_cuda_spikes_are_the_same_without_counters():
     network = conv_net()
-    found = Inference(network, run.layer_groups(network), [0, 0], device.find_gpu())
+    found = Inference(network, layer_groups(network), [0, 0], device.find_gpu())
     x = {"in": torch.from_numpy(spikes_in(2, 9, 2, 6, 5)).to(device.find_gpu(), torch.int8)}
     counted, plain = (found.infer(x, (2, 9), counts=counts) for counts in (True, False))
     assert plain.updates == {} and counted.updates["out"].any() and counted.spikes["out"].any()
@@ -320,7 +324,7 @@ def test_cuda_refuses_sums_that_programs_are_not_proved_for():
         {"a": (integrator.program(), 1)}, [Dense("in", "a", np.full((1, 2), 1 << 30))], {"in": 2}
     )
     with pytest.raises(BackendError) as error:
-        run._run_network(network, [0], {"in": spikes_in(1, 2, 2, low=1 << 10, high=1 << 10)}, 2, False, "cuda")
+        rows_of(network, {"in": spikes_in(1, 2, 2, low=1 << 10, high=1 << 10)}, 2, "cuda")
     assert str(error.value) == (
         "layer 'a': sums of up to 2199023255552 are beyond 1099511627776, the most that neuron programs are proved "
         "for; use device='cpu'"

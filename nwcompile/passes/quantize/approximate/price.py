@@ -13,7 +13,7 @@ from nwcompile.ir.shown import count_text
 from nwcompile.passes.quantize.approximate.ideal import ideal_trace
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
 from nwcompile.sim.answers import answer_rule, network_answers, warn_of_answers
-from nwcompile.sim.reference.run import output_of
+from nwcompile.sim.runs import output_of
 from nwcompile.sim.sequence.run import trace_layers
 
 ERROR_CODE = "NW5002"

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from nwcompile.ir.network import Network, Node
+from nwcompile.sim.machine import Rows
 from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
@@ -63,19 +64,18 @@ class Inference:
             one_kernel = own_loops and not others and name not in network.programs
             self.loops[name] = loop_of(network.node(name), own_loops, device) if one_kernel else None
 
-    def run_chunk(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Fill the chunk's part of the NumPy arrays of all layers, from the chunk's inputs `sources`."""
+    def run_layers(self, sources: dict, done: Rows) -> None:
+        """Fill the rows of all layers in `done`, NumPy arrays, from the inputs `sources`."""
         ranges = {name: (min(int(x.min()), 0), max(int(x.max()), 0)) for name, x in sources.items()}
         kinds = {name: np.int8 if low >= -128 and high <= 127 else np.int32 for name, (low, high) in ranges.items()}
         given = {name: torch.from_numpy(x.astype(kinds[name])).to(self.device) for name, x in sources.items()}
-        keeps_all = len(states) == len(self.names)
-        n_samples = len(spikes[self.names[0]][chunk])
-        done = self.infer(given, (n_samples, n_steps), keeps_all, True, ranges)
+        keeps_all = len(done.states) == len(self.names)
+        results = self.infer(given, done.spikes[self.names[0]].shape[:2], keeps_all, True, ranges)
         for name in self.names:
-            spikes[name][chunk] = done.spikes[name].cpu().numpy()
-            updates[name] += done.updates[name].cpu().numpy()
-            for state, kept in done.states.get(name, {}).items():
-                states[name][state][chunk] = kept.cpu().numpy()
+            done.spikes[name][...] = results.spikes[name].cpu().numpy()
+            done.counts[name][...] = results.updates[name].cpu().numpy()
+            for state, kept in results.states.get(name, {}).items():
+                done.states[name][state][...] = kept.cpu().numpy()
 
     @torch.no_grad()
     def infer(
