@@ -40,43 +40,12 @@ from nwcompile.nn.training.losses import (
 from nwcompile.nn.training.pruning import finish_pruning, prune
 from nwcompile.nn.training.sparse_training import SparseTraining
 
-__all__ = [
-    "Delay",
-    "DelayAnnealing",
-    "DelayedConv2d",
-    "DelayedLinear",
-    "H1v1Frontend",
-    "H1v1Layer",
-    "H1v1Synapse",
-    "H1v2Frontend",
-    "H1v2Layer",
-    "H1v2Synapse",
-    "LIFLayer",
-    "LIFSynapse",
-    "ProgramLayer",
-    "QuantizedNetwork",
-    "QuantizedReLU",
-    "Sequential",
-    "SparseTraining",
-    "SignAnnealing",
-    "busiest_core_loss",
-    "data",
-    "event",
-    "finish_pruning",
-    "firing_rate_target_mse_loss",
-    "freeze_delays",
-    "inject_mismatch",
-    "losses",
-    "metrics",
-    "prepare_net",
-    "prune",
-    "quantize_aware",
-    "spike",
-    "spikes_of",
-    "surrogate",
-    "topology_loss",
-    "weight_magnitude_loss",
-]
+__all__ = ["LIFLayer", "LIFSynapse", "ProgramLayer", "QuantizedReLU", "Sequential", "prepare_net", "spike"]
+__all__ += ["H1v1Frontend", "H1v1Layer", "H1v1Synapse", "H1v2Frontend", "H1v2Layer", "H1v2Synapse"]
+__all__ += ["Delay", "DelayAnnealing", "DelayedConv2d", "DelayedLinear", "freeze_delays"]
+__all__ += ["QuantizedNetwork", "SparseTraining", "finish_pruning", "inject_mismatch", "prune", "quantize_aware"]
+__all__ += ["SignAnnealing", "busiest_core_loss", "firing_rate_target_mse_loss", "spikes_of", "topology_loss"]
+__all__ += ["data", "event", "losses", "metrics", "surrogate", "weight_magnitude_loss"]
 
 
 def __getattr__(name: str):

@@ -129,7 +129,7 @@ def _check_whole(path: str, y: np.ndarray) -> None:
 def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
     """Read the arrays of a .npz file by key, or the array of a .npy file as `x`; no pickle."""
     if Path(path).suffix not in (".npz", ".npy"):
-        from nwcompile.nn.data.event_files import FORMATS
+        from nwcompile.nn.data.events import FORMATS
 
         is_recording = Path(path).suffix in FORMATS
         hint = "; simulate --stream takes event files, and nn.data makes arrays of them" if is_recording else ""

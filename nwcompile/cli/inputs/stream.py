@@ -44,7 +44,7 @@ def read_steps(path: str, program: Program, model_dt: float | None = None) -> It
     if suffix in (".npy", ".npz"):
         return _read_arrays(path, program)
     if suffix not in TEXT:
-        from nwcompile.nn.data.event_files import FORMATS
+        from nwcompile.nn.data.events import FORMATS
 
         if suffix in FORMATS:
             return _read_events(path, program, model_dt)

@@ -5,31 +5,19 @@
     for spikes, lengths, labels in data.batches(train.to("cpu"), batch_size=64, shuffle=True):
         ...                                                 # spikes [B, T, N]
 
-binning.py (recording to spikes), packed.py (as bits), cache.py (on disk), batches.py (for training), coding.py (random
-coding of numbers), events.py (format of a recording), event_files.py (files of event cameras), samples.py (one sample).
+events.py (files of event cameras, and the format of a recording), binning.py (recording to spikes, random coding of
+numbers), packed.py (samples as bits), cache.py (on disk), batches.py (for training).
 
 `data.read_events("recording.aedat4")` reads the events of an event camera's file.
 `samples` is any map-style data set of pairs (recording, label), such as Tonic's. Datasets and loaders are PyTorch's.
 """
 
 from nwcompile.nn.data.batches import Batch, Transformed, batches
-from nwcompile.nn.data.binning import Binning
+from nwcompile.nn.data.binning import Binning, RandomRate
 from nwcompile.nn.data.cache import cached
-from nwcompile.nn.data.coding import RandomRate
-from nwcompile.nn.data.event_files import read_events
+from nwcompile.nn.data.events import read_events
 from nwcompile.nn.data.packed import Packed, pack_bits, packed, unpack_bits
 
 ERROR_CODE = "NW8102"
-__all__ = [
-    "Batch",
-    "Binning",
-    "Packed",
-    "RandomRate",
-    "Transformed",
-    "batches",
-    "cached",
-    "pack_bits",
-    "packed",
-    "read_events",
-    "unpack_bits",
-]
+__all__ = ["Batch", "Binning", "Packed", "RandomRate", "Transformed"]
+__all__ += ["batches", "cached", "pack_bits", "packed", "read_events", "unpack_bits"]

@@ -9,8 +9,15 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.nn.data.packed import Packed, Words, pack_bits, stack_labels, unpack_bits
-from nwcompile.nn.data.samples import count_samples, transform_sample
+from nwcompile.nn.data.packed import (
+    Packed,
+    Words,
+    count_samples,
+    pack_bits,
+    stack_labels,
+    transform_sample,
+    unpack_bits,
+)
 from nwcompile.nn.ops.scan import FORMS
 
 

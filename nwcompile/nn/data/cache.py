@@ -21,8 +21,7 @@ import torch
 
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.ir.artifact import write_bytes
-from nwcompile.nn.data.packed import BITS, Packed, packed
-from nwcompile.nn.data.samples import as_array, count_samples, read_pair
+from nwcompile.nn.data.packed import BITS, Packed, as_array, count_samples, packed, read_pair
 
 ERROR_CODE = "NW8103"
 HEAD = b"nwcompile spikes 1\n"  # the format and its version

@@ -2,8 +2,8 @@
 
 purpose                                              class or function        file
 training and inference over the processes            TimePipeline             pipeline.py
-a process's layers on one chunk of time              Chunk                    chunks.py
-the loss of a whole sequence, over chunks            WholeLoss                chunks.py
+a process's layers on one chunk of time              Chunk                    pipeline.py
+the loss of a whole sequence, over chunks            WholeLoss                pipeline.py
 """
 
 ERROR_CODE = "NW8201"

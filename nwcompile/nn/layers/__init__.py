@@ -7,7 +7,7 @@ custom neurons (`nw.neuron`)                         ProgramLayer             pr
 delays of axons, synapses and convolutions           Delay, DelayedLinear, ... delays.py
 chains of layers over time                           Sequential               sequential.py
 activations for conversion                           QuantizedReLU            quantized_relu.py
-mismatch of weights, thresholds and leaks            Mismatch                 mismatch.py
+mismatch of weights, thresholds and leaks            Mismatch                 prepare.py
 effective values, recomputed for each batch          prepare_net, Prepared    prepare.py
 """
 

@@ -311,16 +311,8 @@ class DelayedConv2d(Prepared):
     def connection(self, source: str, target: str, delay: int | None = None) -> Conv2d:
         """Return the convolution with its current weights and one `delay` for all of them."""
         weight = self.weight.detach().float().cpu().numpy().copy()
-        return Conv2d(
-            source=source,
-            target=target,
-            weight=weight,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            delay=delay,
-        )
+        sizes = {key: getattr(self, key) for key in ("stride", "padding", "dilation", "groups")}
+        return Conv2d(source, target, weight, delay=delay, **sizes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the currents, `[B, T, C_out, H_out, W_out]`, or without T for one step."""

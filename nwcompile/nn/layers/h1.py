@@ -14,7 +14,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
-from nwcompile.nn.layers.mismatch import Mismatch
+from nwcompile.nn.layers.prepare import Mismatch
 from nwcompile.nn.ops.torch_ops import is_plain, straight_through
 
 BLOCK_NEURONS = 5  # An input of the chip has one sign for this many consecutive neurons.
@@ -55,15 +55,14 @@ class H1v1Synapse(LIFSynapse):
         init=None,
     ):
         super().__init__(n_in, n_out, device, init)
-        where = f"{type(self).__name__}({n_in}, {n_out})"
         if not 0 < lif_threshold < math.inf:
-            raise ModelError(f"{where}: lif_threshold is {lif_threshold}, must be a number > 0")
+            raise ModelError(f"{self._where}: lif_threshold is {lif_threshold}, must be a number > 0")
         if quantization_bits is not None and not 2 <= quantization_bits <= 16:
             raise ModelError(
-                f"{where}: quantization_bits is {shown(quantization_bits)}, must be 2..16, or None for none"
+                f"{self._where}: quantization_bits is {shown(quantization_bits)}, must be 2..16, or None for none"
             )
         self.lif_threshold, self.quantization_bits = lif_threshold, quantization_bits
-        self.mismatches["weight"] = Mismatch(where, "stddev", stddev)
+        self.mismatches["weight"] = Mismatch(self._where, "stddev", stddev)
         self.annealing: tuple[float, int] | None = None  # alpha and block of an active SignAnnealing
 
     def _draw_weights(self) -> torch.Tensor:
@@ -162,7 +161,7 @@ class H1v1Layer(LIFLayer):
         super().__init__(
             n_neurons, taus, THRESHOLD, "subtraction", dt, layer_topology, False, False, surrogate, device, detach_reset
         )
-        self.mismatches["leak"] = Mismatch(f"{type(self).__name__}({n_neurons})", "ileak_mismatch", ileak_mismatch)
+        self.mismatches["leak"] = Mismatch(self._where, "ileak_mismatch", ileak_mismatch)
 
     def _draw_weights(self) -> torch.Tensor:
         return unify_block_signs(super()._draw_weights())

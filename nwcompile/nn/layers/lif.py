@@ -11,8 +11,7 @@ import torch
 
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.nn.layers.mismatch import Mismatch
-from nwcompile.nn.layers.prepare import Prepared, verify_forward
+from nwcompile.nn.layers.prepare import Mismatch, Prepared, verify_forward
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
 from nwcompile.nn.ops.spike_matmul import spike_matmul
@@ -67,20 +66,22 @@ class LIFSynapse(Prepared):
     @checked()
     def __init__(self, n_in: int, n_out: int, device: str = "cpu", init=None):
         super().__init__()
-        name = type(self).__name__
-        if min(n_in, n_out) < 1:
-            raise ModelError(f"{name}({n_in}, {n_out}): sizes must be >= 1")
         self.n_in, self.n_out = n_in, n_out
+        if min(n_in, n_out) < 1:
+            raise ModelError(f"{self._where}: sizes must be >= 1")
         weight = self._draw_weights()
         if callable(init):
-            fill_weights(f"{name}({n_in}, {n_out})", init, weight)
+            fill_weights(self._where, init, weight)
         elif init is not None:
-            weight = as_floats(f"{name}({n_in}, {n_out}): init", init)
+            weight = as_floats(f"{self._where}: init", init)
             if weight.shape != (n_in, n_out):
-                shape = tuple(weight.shape)
-                raise ModelError(f"{name}({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
+                raise ModelError(f"{self._where}: init has shape {tuple(weight.shape)}, not {(n_in, n_out)}")
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
-        self.mismatches = {"weight": Mismatch(f"{name}({n_in}, {n_out})", "weight")}
+        self.mismatches = {"weight": Mismatch(self._where, "weight")}
+
+    @property
+    def _where(self) -> str:
+        return f"{type(self).__name__}({self.n_in}, {self.n_out})"
 
     def _draw_weights(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_in)
@@ -97,10 +98,8 @@ class LIFSynapse(Prepared):
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         """Turn spikes `[..., n_in]` of any dtype into currents `[..., n_out]`."""
         if spikes.shape[-1] != self.n_in:
-            where = f"{type(self).__name__}({self.n_in}, {self.n_out})"
-            shape = tuple(spikes.shape)
-            raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
-        verify_device(spikes, self.weight, f"{type(self).__name__}({self.n_in}, {self.n_out})")
+            raise ModelError(f"{self._where}: input of shape {tuple(spikes.shape)} must end in {self.n_in}")
+        verify_device(spikes, self.weight, self._where)
         weight = self.effective_weight()
         return spike_matmul(spikes.to(weight.dtype), weight)
 
@@ -150,25 +149,25 @@ class LIFLayer(Prepared):
         detach_reset: bool = False,
     ):
         super().__init__()
-        name = type(self).__name__
         if n_neurons < 1:
-            raise ModelError(f"{name}: n_neurons is {n_neurons}, must be >= 1")
+            raise ModelError(f"{type(self).__name__}: n_neurons is {n_neurons}, must be >= 1")
+        self.n_neurons = n_neurons
         if reset_mechanism not in RESETS:
             raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, RESETS))
         if layer_topology not in TOPOLOGIES:
             raise OptionError(unknown_choice("layer_topology", layer_topology, TOPOLOGIES))
         if not 0 < dt < math.inf:
-            raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
-        self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
+            raise ModelError(f"{self._where}: dt is {dt}, must be a number of seconds > 0")
+        self.dt, self.layer_topology = dt, layer_topology
         self.reset_mechanism, self.detach_reset = reset_mechanism, detach_reset
         self.surrogate = look_up_layer_surrogate(surrogate)
         target = torch_device(device)
         taus = self._per_neuron("taus", taus)
         thresholds = self._per_neuron("thresholds", thresholds)
         if not (taus > 0).all():
-            raise ModelError(f"{name}({n_neurons}): taus are {taus.min():g} s at least, must be > 0")
+            raise ModelError(f"{self._where}: taus are {taus.min():g} s at least, must be > 0")
         if not thresholds.isfinite().all():
-            raise ModelError(f"{name}({n_neurons}): thresholds must be finite")
+            raise ModelError(f"{self._where}: thresholds must be finite")
         for key, value, learn in (("taus", taus, learn_taus), ("thresholds", thresholds, learn_thresholds)):
             if learn:
                 self.register_parameter(key, torch.nn.Parameter(value.to(target)))
@@ -177,18 +176,19 @@ class LIFLayer(Prepared):
         if layer_topology == "RC":
             self.w_rec = torch.nn.Parameter(self._draw_weights().to(target))
         self._kept: KeptState | None = None
-        where = f"{name}({n_neurons})"
-        self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
+        self.mismatches = {kind: Mismatch(self._where, kind) for kind in ("threshold", "leak")}
         if layer_topology == "RC":
-            self.mismatches["weight"] = Mismatch(where, "weight")
+            self.mismatches["weight"] = Mismatch(self._where, "weight")
+
+    @property
+    def _where(self) -> str:
+        return f"{type(self).__name__}({self.n_neurons})"
 
     def _per_neuron(self, key: str, value) -> torch.Tensor:
-        value = as_floats(f"{type(self).__name__}({self.n_neurons}): {key}", value).cpu()
+        value = as_floats(f"{self._where}: {key}", value).cpu()
         if value.ndim > 1 or value.numel() not in (1, self.n_neurons):
-            name = type(self).__name__
-            n = self.n_neurons
-            shape = tuple(value.shape)
-            raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
+            shape, n = tuple(value.shape), self.n_neurons
+            raise ModelError(f"{self._where}: {key} of shape {shape} must be a number or of shape [{n}]")
         return value.reshape(-1).expand(self.n_neurons).clone()
 
     def _draw_weights(self) -> torch.Tensor:
@@ -250,14 +250,14 @@ class LIFLayer(Prepared):
         for n_leading in (2, 1):
             if len(shape) > n_leading and math.prod(shape[n_leading:]) == self.n_neurons:
                 return tuple(shape[n_leading:])
-        name, n = type(self).__name__, self.n_neurons
-        raise ModelError(f"{name}({n}): input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
+        n = self.n_neurons
+        raise ModelError(f"{self._where}: input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
 
     def forward(self, current: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return `(spikes, mem)`, both in the input's shape and the layer's dtype."""
         shape, dtype = current.shape, self.thresholds.dtype
         n_leading = len(shape) - len(self.neuron_shape(shape))
-        verify_device(current, self.thresholds, f"{type(self).__name__}({self.n_neurons})")
+        verify_device(current, self.thresholds, self._where)
         neurons = self.build_neurons()
         if len(shape) > n_leading + 1:
             current = current.flatten(n_leading)
@@ -298,12 +298,12 @@ class LIFLayer(Prepared):
         n_kept = kept.state.shape[1]
         if n_kept != n_samples:
             raise ModelError(
-                f"{type(self).__name__}({self.n_neurons}): the batch has {n_samples} samples, the kept state has "
-                f"{n_kept}; call nwcompile.nn.prepare_net(model) before a new batch"
+                f"{self._where}: the batch has {n_samples} samples, the kept state has {n_kept}; call "
+                "nwcompile.nn.prepare_net(model) before a new batch"
             )
         if torch.compiler.is_compiling():
             return kept.state
-        verify_forward(f"{type(self).__name__}({self.n_neurons})")
+        verify_forward(self._where)
         if kept.state.is_inference() and not torch.is_inference_mode_enabled():
             return kept.state.clone()
         return kept.state.detach() if is_used_up(kept.state) else kept.state

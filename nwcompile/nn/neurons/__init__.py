@@ -5,7 +5,7 @@ the decorator `nw.neuron` and its result             neuron, Neuron           ne
 spikes with a surrogate gradient                     spike                    neuron.py
 tracing of a step's operations                       trace                    trace.py
 torch's operations as program operations             RULES                    aten.py
-notice when Python reads a tensor's memory           watch_reads              reads.py
+notice when Python reads a tensor's memory           watch_reads              trace.py
 """
 
 from nwcompile.nn.neurons.neuron import Neuron as Neuron

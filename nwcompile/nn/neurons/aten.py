@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from nwcompile.nn.neurons.trace import Tracer
 
 MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # Fill with a single number.
+SAME = ("clone", "detach", "alias", "positive", "lift_fresh", "_to_copy", "to")  # They leave the numbers unchanged.
 MOVES = ("select", "slice", "view", "_unsafe_view", "unsqueeze", "squeeze", "stack", "cat", "expand", "unbind")
 
 
-def _binary_rule(kind: str) -> Callable:
-    return lambda do, a, b: do.emit_number(kind, a, b)
+def _number_rule(kind: str) -> Callable:
+    return lambda do, *given: do.emit_number(kind, *given)
 
 
 def _sum_rule(kind: str) -> Callable:
@@ -27,10 +28,6 @@ def _sum_rule(kind: str) -> Callable:
         return do.emit_number(kind, a, b)
 
     return rule
-
-
-def _unary_rule(kind: str) -> Callable:
-    return lambda do, a: do.emit_number(kind, a)
 
 
 def _comparison_rule(kind: str, swapped: bool = False) -> Callable:
@@ -54,10 +51,6 @@ def _clamp(do: "Tracer", a: Operand, low: Operand | None = None, high: Operand |
     low, high = ends.get("min", low), ends.get("max", high)
     a = a if low is None else do.emit_number("max", a, low)
     return a if high is None else do.emit_number("min", a, high)
-
-
-def _clamp_between(do: "Tracer", a: Operand, low: Operand = -1, high: Operand = 1) -> Operand:
-    return _clamp(do, a, low, high)
 
 
 def _hard_sigmoid(do: "Tracer", a: Operand) -> Operand:
@@ -114,10 +107,6 @@ def _round_to_even(do: "Tracer", a: Operand) -> Operand:
     return do.emit_number("add", below, do.emit_logical("or", do.emit_comparison("lt", 0.5, rest), is_tie))
 
 
-def _replace_below(do: "Tracer", a: Operand, threshold: Operand, value: Operand) -> Operand:
-    return do.emit_number("select", do.emit_comparison("lt", threshold, a), a, value)
-
-
 def _logical_rule(kind: str) -> Callable:
     return lambda do, *given: do.emit_logical(kind, *given)
 
@@ -131,15 +120,11 @@ def _bitwise_rule(kind: str) -> Callable:
     return rule
 
 
-def _pass_through(do: "Tracer", a: Operand, *_, **__) -> Operand:
-    return a
-
-
 RULES: dict[str, Callable[..., Operand]] = {
+    **{kind: _number_rule(kind) for kind in ("mul", "neg", "abs", "sign", "floor", "trunc", "exp", "tanh", "sqrt")},
     "add": _sum_rule("add"),
     "sub": _sum_rule("sub"),
     "rsub": lambda do, a, b, alpha=1: _sum_rule("sub")(do, b, a, alpha),
-    "mul": _binary_rule("mul"),
     "div": _divide_numbers,
     "floor_divide": lambda do, a, b: _divide_numbers(do, a, b, "floor"),
     "fmod": _remainder_rule("trunc"),
@@ -147,58 +132,37 @@ RULES: dict[str, Callable[..., Operand]] = {
     "reciprocal": lambda do, a: _divide_numbers(do, 1.0, a),
     "square": lambda do, a: do.emit_number("mul", a, a),
     "pow": _raise_to_power,
-    "neg": _unary_rule("neg"),
-    "abs": _unary_rule("abs"),
-    "sign": _unary_rule("sign"),
-    "sgn": _unary_rule("sign"),
-    "floor": _unary_rule("floor"),
+    "sgn": _number_rule("sign"),
     "ceil": lambda do, a: do.emit_number("neg", do.emit_number("floor", do.emit_number("neg", a))),
-    "trunc": _unary_rule("trunc"),
     "round": _round_to_even,
-    "exp": _unary_rule("exp"),
-    "tanh": _unary_rule("tanh"),
-    "sqrt": _unary_rule("sqrt"),
     "sigmoid": _sigmoid,
-    "minimum": _binary_rule("min"),
-    "maximum": _binary_rule("max"),
+    "minimum": _number_rule("min"),
+    "maximum": _number_rule("max"),
     "clamp": _clamp,
     "clamp_min": lambda do, a, low: do.emit_number("max", a, low),
     "clamp_max": lambda do, a, high: do.emit_number("min", a, high),
-    "hardtanh": _clamp_between,
+    "hardtanh": lambda do, a, low=-1, high=1: _clamp(do, a, low, high),
     "hardsigmoid": _hard_sigmoid,
     "hardswish": _hard_swish,
     "leaky_relu": _scale_below_zero,
     "_prelu_kernel": _scale_below_zero,
     "relu": lambda do, a: do.emit_number("max", a, 0),
     "heaviside": _step_at_zero,
-    "__lshift__": _binary_rule("shl"),
-    "__rshift__": _binary_rule("shr"),
-    "bitwise_left_shift": _binary_rule("shl"),
-    "bitwise_right_shift": _binary_rule("shr"),
-    "lt": _comparison_rule("lt"),
-    "le": _comparison_rule("le"),
+    **dict.fromkeys(("__lshift__", "bitwise_left_shift"), _number_rule("shl")),
+    **dict.fromkeys(("__rshift__", "bitwise_right_shift"), _number_rule("shr")),
+    **{kind: _comparison_rule(kind) for kind in ("lt", "le", "eq", "ne")},
     "gt": _comparison_rule("lt", swapped=True),
     "ge": _comparison_rule("le", swapped=True),
-    "eq": _comparison_rule("eq"),
-    "ne": _comparison_rule("ne"),
-    "threshold": _replace_below,
+    "threshold": lambda do, a, low, value: do.emit_number("select", do.emit_comparison("lt", low, a), a, value),
     "where": lambda do, condition, yes, no: do.emit_number("select", condition, yes, no),
     "masked_fill": lambda do, a, mask, value: do.emit_number("select", mask, value, a),
     "logical_and": _logical_rule("and"),
     "logical_or": _logical_rule("or"),
     "logical_not": _logical_rule("not"),
-    "bitwise_and": _bitwise_rule("and"),
-    "bitwise_or": _bitwise_rule("or"),
     "bitwise_not": _bitwise_rule("not"),
-    "__and__": _bitwise_rule("and"),
-    "__or__": _bitwise_rule("or"),
-    "clone": _pass_through,
-    "detach": _pass_through,
-    "alias": _pass_through,
-    "positive": _pass_through,
-    "lift_fresh": _pass_through,
-    "_to_copy": _pass_through,
-    "to": _pass_through,
+    **dict.fromkeys(("__and__", "bitwise_and"), _bitwise_rule("and")),
+    **dict.fromkeys(("__or__", "bitwise_or"), _bitwise_rule("or")),
+    **dict.fromkeys(SAME, lambda do, a, *_, **__: a),
 }
 INSTEAD = {  # of operators that torch rounds in other places than the operations of a program
     "lerp": "write a + weight * (b - a)",

@@ -1,6 +1,7 @@
 """Tracing of a step: torch's operations on a neuron's states and input become its program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import TRUTHS, find_ranges
 from nwcompile.nn.neurons.aten import INSTEAD, MAKERS, MOVES, RULES, WRITE
-from nwcompile.nn.neurons.reads import watch_reads
 
 EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
 TORCHS_OWN = ("aten", "prims")
@@ -18,6 +18,7 @@ SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
 CASTS = ("_to_copy", "to")
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
+METHODS = ("numpy", "tolist", "__array__")
 
 
 class States:
@@ -350,3 +351,24 @@ def _select_needed(operations, used: set) -> tuple[Operation, ...]:
             kept.append(operation)
             used |= set(operation.operands)
     return tuple(reversed(kept))
+
+
+@contextmanager
+def watch_reads(on_read: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Call `on_read(tensor)` before such a method runs; an exception of it stops the method."""
+    originals = [(name, getattr(torch.Tensor, name)) for name in METHODS]
+
+    def watch(original):
+        def read(tensor: torch.Tensor, *args, **kwargs):
+            on_read(tensor)
+            return original(tensor, *args, **kwargs)
+
+        return read
+
+    for name, original in originals:
+        setattr(torch.Tensor, name, watch(original))
+    try:
+        yield
+    finally:
+        for name, original in originals:
+            setattr(torch.Tensor, name, original)

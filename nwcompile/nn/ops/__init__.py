@@ -10,7 +10,7 @@ launching Numba kernels on torch tensors             forward, fire, ...       cp
 launching Triton kernels on torch tensors            forward, fire, ...       gpu.py
 device names and the limits of the GPU kernels       torch_device             device.py
 blocks of a tensor over threads                      run_on_threads           threads.py
-reuse of the memory of large results                 allocate_tensor          buffers.py
+reuse of the memory of large results                 allocate_tensor          cpu.py
 """
 
 ERROR_CODE = "NW6103"

@@ -1,6 +1,13 @@
-"""Launches of the Numba kernels of `nwcompile.kernels` on CPU tensors: `[B, T, N]` in, `[B, T, N]` out."""
+"""Launches of the Numba kernels of `nwcompile.kernels` on CPU tensors: `[B, T, N]` in, `[B, T, N]` out.
+
+The memory of large results is reused. A fresh block of memory costs one page fault per page. For a large tensor that
+takes longer than the scan that fills it. Large results therefore get their memory from NumPy, in huge pages if the
+system has them. When the last tensor on a block is gone, the block returns to a store. The store is emptied when it
+would exceed `STORE_BYTES`.
+"""
 
 import math
+import weakref
 from collections.abc import Callable
 from functools import cache
 
@@ -20,14 +27,19 @@ from nwcompile.kernels.layers.lif import (
 )
 from nwcompile.kernels.layers.recurrent import recurrent_backward, recurrent_forward
 from nwcompile.kernels.layers.simd import LANES, WORD_BITS, width_of
+from nwcompile.kernels.layers.simd_code import LINE_BYTES
 from nwcompile.kernels.layers.spike_matmul import GROUP_INPUTS, MAX_LOOKED_UP_INPUTS, spike_matmul_narrow
 from nwcompile.kernels.layers.spike_matmul import spike_matmul as spike_matmul_wide
 from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
-from nwcompile.nn.ops.buffers import allocate_tensor
 from nwcompile.nn.ops.threads import Block, run_on_threads, split_blocks, split_ranges
 
 MAX_COUNTED = 1 << 24  # float32 counts exactly up to here, and is faster than a wider type.
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
+LARGE_BYTES = 1 << 18  # Below this size a fresh block costs less than a search of the store.
+PAGED_BYTES = 1 << 20  # Huge pages pay off from this size on.
+HUGE_BYTES = 1 << 22  # NumPy requests huge pages from this size on; the unused rest of a block is never touched.
+STORE_BYTES = 1 << 28  # The most memory that the store keeps from other programs.
+_store: dict[int, list[np.ndarray]] = {}
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
@@ -106,10 +118,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             return x, fired, *before, size, strides, weights, neurons, form, rounded_slope, outputs
 
         _run_blocks(recurrent_backward, shape, True, block_arguments)
-    if not learns:
-        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
-    of_beta, of_threshold = sums.sum(0).astype(x.dtype).reshape(2, n)
-    return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
+    return grad_current, carried, *_add_blocks(sums, beta)
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
@@ -158,10 +167,13 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
         return at_spikes, *before, (h, g), (*block, n_steps, n), (*h_at, *g_at), neurons, form, outputs
 
     _run_blocks(eventprop.spike_adjoint, shape, False, block_arguments)
-    if not learns:
-        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
-    of_beta, of_threshold = sums.sum(0).astype(dtype).reshape(2, n)
-    return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
+    return grad_current, carried, *_add_blocks(sums, beta)
+
+
+def _add_blocks(sums: np.ndarray, beta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of beta and threshold, from those of each block; empty ones if they are not wanted."""
+    of_beta, of_threshold = torch.from_numpy(sums.sum(0)).to(beta.dtype).view(2, sums.shape[1] // 2)
+    return of_beta.clone(), of_threshold.clone()
 
 
 def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -247,6 +259,13 @@ def _run_blocks(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool,
     run_on_threads(lambda k: kernel(*arguments(cut[k], k)), len(cut))
 
 
+def empty_spikes(n_samples: int, n_steps: int, beta: torch.Tensor, form: str) -> torch.Tensor:
+    """Return an uninitialized tensor for spikes as "float", "uint8" or "bits", on the device of `beta`."""
+    dtype = {"bits": torch.int32, "uint8": torch.uint8, "float": beta.dtype}[form]
+    n_rows = (n_steps + WORD_BITS - 1) // WORD_BITS if form == "bits" else n_steps
+    return beta.new_empty((n_samples, n_rows, beta.shape[0]), dtype=dtype)
+
+
 def split_shape(current: torch.Tensor) -> tuple[int, int, int]:
     """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
@@ -274,3 +293,29 @@ def _as_strided(tensor: torch.Tensor, apart: tuple[int, ...] = (0, 1)) -> tuple[
         span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
         flat = tensor.as_strided((span,), (1,)).numpy()
     return flat, strides if len(strides) == 3 else (strides[0], 0, strides[1])
+
+
+def allocate_tensor(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
+    """Allocate an uninitialized CPU tensor of a NumPy dtype; return it and a flat array on the same memory."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < LARGE_BYTES:
+        array = np.empty(shape, dtype)
+        return torch.from_numpy(array), array.reshape(-1)
+    step = 1 << max(0, n_bytes.bit_length() - 4)  # sizes that differ by less than an eighth share blocks
+    size = -(-n_bytes // step) * step
+    try:
+        block = _store.get(size, []).pop()
+    except IndexError:
+        block = np.empty(max(size + LINE_BYTES, HUGE_BYTES if size >= PAGED_BYTES else 0), np.uint8)
+    start = -block.ctypes.data % LINE_BYTES
+    used = block[start : start + n_bytes].view(dtype)
+    tensor = torch.from_numpy(used)
+    weakref.finalize(used, _give_back, size, block).atexit = False
+    return tensor.view(shape), used
+
+
+def _give_back(size: int, block: np.ndarray) -> None:
+    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) > STORE_BYTES:
+        _store.clear()
+    if size <= STORE_BYTES:
+        _store.setdefault(size, []).append(block)

@@ -15,8 +15,7 @@ from nwcompile.errors import BackendError
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu import delays, eventprop, lif, recurrent
 from nwcompile.kernels.gpu import program as program_kernel
-from nwcompile.kernels.layers.simd import WORD_BITS
-from nwcompile.nn.ops.cpu import split_shape
+from nwcompile.nn.ops.cpu import empty_spikes, split_shape
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
@@ -62,73 +61,34 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
     spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
     mem = torch.empty_like(spikes)
-    last = torch.empty_like(state, memory_format=torch.contiguous_format)
+    out = spikes, mem, torch.empty_like(state, memory_format=torch.contiguous_format)
     if w_rec is None:
-        _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
-        return spikes, mem, last
+        _launch_scan(current, state, beta, threshold, reset, floor, out)
+        return out
     x = _ensure_row_layout(current)
-    (n_samples, n_steps, n) = split_shape(current)
-    _start_kernel(
-        recurrent.recurrent_forward,
-        current,
-        n_samples,
-        x,
-        state.contiguous(),
-        w_rec.contiguous(),
-        beta.contiguous(),
-        threshold.contiguous(),
-        spikes,
-        mem,
-        last,
-        n_samples,
-        n_steps,
-        n,
-        *_read_strides(x),
-        RESET=reset,
-        FLOOR=floor,
-        AHEAD=RECURRENT_AHEAD_STEPS,
-        **_recurrent_options(n, 2048),
-    )
-    return spikes, mem, last
+    sizes = split_shape(current)
+    given = x, *_make_contiguous(state, w_rec, beta, threshold)
+    form = {"RESET": reset, "FLOOR": floor, "AHEAD": RECURRENT_AHEAD_STEPS, **_recurrent_options(sizes[2], 2048)}
+    _start_kernel(recurrent.recurrent_forward, current, sizes[0], *given, *out, *sizes, *_read_strides(x), **form)
+    return out
 
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
     n_samples, n_steps, _ = current.shape
-    spikes = _empty_spikes(n_samples, n_steps, beta, form)
+    spikes = empty_spikes(n_samples, n_steps, beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
-    _launch_scan(current, state, beta, threshold, reset, floor, spikes, None, last)
+    _launch_scan(current, state, beta, threshold, reset, floor, (spikes, None, last))
     return spikes, last
 
 
-def _empty_spikes(n_samples: int, n_steps: int, beta: torch.Tensor, form: str) -> torch.Tensor:
-    n_rows = -(-n_steps // WORD_BITS) if form == "bits" else n_steps
-    dtype = {"float": beta.dtype, "uint8": torch.uint8, "bits": torch.int32}[form]
-    return torch.empty((n_samples, n_rows, len(beta)), dtype=dtype, device=beta.device)
-
-
-def _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
+def _launch_scan(current, state, beta, threshold, reset, floor, out) -> None:
     x = _ensure_row_layout(current)
     unit, sizes, distances = _convert_to_units(current, x)
     launch, n_programs = _choose_launch(FORWARD, current)
-    _start_kernel(
-        lif.lif_forward,
-        current,
-        n_programs,
-        x,
-        state.contiguous(),
-        beta.contiguous(),
-        threshold.contiguous(),
-        spikes,
-        mem,
-        last,
-        *sizes,
-        *distances,
-        RESET=reset,
-        FLOOR=floor,
-        UNIT=unit,
-        **launch,
-    )
+    given = x, *_make_contiguous(state, beta, threshold)
+    form = {"RESET": reset, "FLOOR": floor, "UNIT": unit, **launch}
+    _start_kernel(lif.lif_forward, current, n_programs, *given, *out, *sizes, *distances, **form)
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
@@ -152,49 +112,22 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
         "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _neuron_stride(h), "G_EACH": _neuron_stride(g),
     }  # fmt: skip
-    before = (mem.contiguous(), state.contiguous(), h, g)
-    neurons = (beta.contiguous(), threshold.contiguous())
+    before = *_make_contiguous(mem, state), h, g
+    neurons = _make_contiguous(beta, threshold)
     out = grad_current, carried, sums
     if w_rec is None:
         unit, sizes, distances = _convert_to_units(current, x, h, g)
         launch, n_programs = _choose_launch(BACKWARD, current)
-        _start_kernel(
-            lif.lif_backward,
-            current,
-            n_programs,
-            x,
-            *before,
-            *neurons,
-            *out,
-            *sizes,
-            *distances,
-            **form,
-            UNIT=unit,
-            **launch,
-        )
+        given = x, *before, *neurons
+        form |= {"UNIT": unit, **launch}
+        _start_kernel(lif.lif_backward, current, n_programs, *given, *out, *sizes, *distances, **form)
     else:
         sizes = split_shape(current)
         distances = [d for array in (x, h, g) for d in _read_strides(array)]
-        weights = w_rec.contiguous(), w_rec.T.contiguous()
-        _start_kernel(
-            recurrent.recurrent_backward,
-            current,
-            sizes[0],
-            x,
-            spikes.contiguous(),
-            *before,
-            *weights,
-            *neurons,
-            *out,
-            *sizes,
-            *distances,
-            **form,
-            **_recurrent_options(sizes[2], 1024),
-        )
-    if sums is None:
-        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
-    of_beta, of_threshold = sums.sum(1).to(beta.dtype)
-    return grad_current, carried, of_beta, of_threshold.clone()
+        given = x, spikes.contiguous(), *before, *_make_contiguous(w_rec, w_rec.T), *neurons
+        form |= _recurrent_options(sizes[2], 1024)
+        _start_kernel(recurrent.recurrent_backward, current, sizes[0], *given, *out, *sizes, *distances, **form)
+    return grad_current, carried, *_add_samples(sums, beta)
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
@@ -202,33 +135,14 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
     n_samples, n_steps, n = split_shape(current)
     x = _ensure_row_layout(current)
     first = torch.nn.functional.pad(spikes.sum(1, dtype=torch.int64).flatten().cumsum(0), (1, 0))
-    words = _empty_spikes(n_samples, n_steps, beta, "bits")
+    words = empty_spikes(n_samples, n_steps, beta, "bits")
     clipped = torch.empty(words.shape if floor else 0, dtype=torch.int32, device=words.device)
     values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype, device=words.device)
-    _start_kernel(
-        eventprop.keep_spikes,
-        current,
-        -(-n_samples * n // AT_SPIKES["BLOCK"]),
-        x,
-        spikes.contiguous(),
-        mem.contiguous(),
-        state.contiguous(),
-        beta.contiguous(),
-        threshold.contiguous(),
-        first,
-        words,
-        clipped,
-        values,
-        n_samples,
-        n_steps,
-        n,
-        values.shape[1],
-        *_read_strides(x),
-        RESET=reset,
-        FLOOR=floor,
-        **AT_SPIKES,
-        **EXACT,
-    )
+    given = x, *_make_contiguous(spikes, mem, state, beta, threshold), first
+    sizes = n_samples, n_steps, n, values.shape[1], *_read_strides(x)
+    form = {"RESET": reset, "FLOOR": floor, **AT_SPIKES, **EXACT}
+    n_programs = -(-n_samples * n // AT_SPIKES["BLOCK"])
+    _start_kernel(eventprop.keep_spikes, current, n_programs, *given, words, clipped, values, *sizes, **form)
     return words, clipped, first, values
 
 
@@ -246,41 +160,22 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
     if grads[2] is not None:
         carried.copy_(grads[2])
     sums = torch.empty((2, n_samples, n), dtype=torch.float64, device=beta.device) if learns else None
-    _start_kernel(
-        eventprop.spike_adjoint,
-        beta,
-        -(-n_samples * n // AT_SPIKES["BLOCK"]),
-        words,
-        clipped,
-        first,
-        values,
-        mem.contiguous() if learns and mem is not None else None,
-        state.contiguous(),
-        h,
-        g,
-        beta.contiguous(),
-        threshold.contiguous(),
-        grad_current,
-        carried,
-        sums,
-        n_samples,
-        n_steps,
-        n,
-        values.shape[1],
-        *_read_strides(h),
-        *_read_strides(g),
-        RESET=reset,
-        FLOOR=floor,
-        DETACH=detach,
-        H_EACH=_neuron_stride(h),
-        G_EACH=_neuron_stride(g),
-        **AT_SPIKES,
-        **EXACT,
-    )
+    before = (mem.contiguous() if learns and mem is not None else None), state.contiguous(), h, g
+    sizes = n_samples, n_steps, n, values.shape[1], *_read_strides(h), *_read_strides(g)
+    form = {"RESET": reset, "FLOOR": floor, "DETACH": detach, **AT_SPIKES, **EXACT}
+    form |= {"H_EACH": _neuron_stride(h), "G_EACH": _neuron_stride(g)}
+    given = words, clipped, first, values, *before, *_make_contiguous(beta, threshold)
+    n_programs = -(-n_samples * n // AT_SPIKES["BLOCK"])
+    _start_kernel(eventprop.spike_adjoint, beta, n_programs, *given, grad_current, carried, sums, *sizes, **form)
+    return grad_current, carried, *_add_samples(sums, beta)
+
+
+def _add_samples(sums: torch.Tensor | None, beta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of beta and threshold, from those of each sample; empty ones if they are not wanted."""
     if sums is None:
-        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
+        return beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)
-    return grad_current, carried, of_beta, of_threshold.clone()
+    return of_beta, of_threshold.clone()
 
 
 def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -294,39 +189,13 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
     sent = torch.empty(current.shape, dtype=torch.float32, device=current.device)
     nothing = sent[:0]
     launch = next(launch for limit, launch in FORWARD if n_samples * n <= limit)
-    _start_kernel(
-        program_kernel.scan,
-        current,
-        -(-n_samples * n // launch.block),
-        x,
-        nothing,
-        given,
-        nothing,
-        nothing,
-        nothing,
-        state,
-        sent,
-        nothing,
-        nothing,
-        n_samples * n,
-        n,
-        n_steps,
-        0,
-        *_read_strides(x),
-        0,
-        0,
-        0,
-        sent.stride(0),
-        0,
-        STEP=build_gpu_module(structure).step,
-        N_GIVEN=len(given),
-        N_STATES=len(state),
-        KEEPS=False,
-        COUNTS=False,
-        TOUCHED=False,
-        RESUMES=True,
-        **launch.options,
-    )
+    inputs = x, nothing, given, nothing, nothing, nothing, state, sent, nothing, nothing
+    sizes = n_samples * n, n, n_steps, 0
+    strides = *_read_strides(x), 0, 0, 0, sent.stride(0), 0
+    form = {"STEP": build_gpu_module(structure).step, "N_GIVEN": len(given), "N_STATES": len(state), **launch.options}
+    form |= {"KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": True}
+    n_programs = -(-n_samples * n // launch.block)
+    _start_kernel(program_kernel.scan, current, n_programs, *inputs, *sizes, *strides, **form)
     return sent
 
 
@@ -341,26 +210,10 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
     out = taps.new_empty((n_samples, n_rows, n_steps))
     n_programs = n_rows * -(-n_samples // DELAYED["SAMPLES"]) * -(-n_steps // DELAYED["STEPS"])
     if out.numel() > 0:
-        _start_kernel(
-            delays.delayed_sums,
-            x,
-            n_programs,
-            x.transpose(1, 2).contiguous(),
-            row,
-            source,
-            start,
-            taps,
-            out,
-            n_samples,
-            n_steps,
-            (len(row) - 1) // n_rows,
-            n,
-            n_rows,
-            N_TAPS=taps.shape[1],
-            IS_EARLY=is_early,
-            **DELAYED,
-            **EXACT,
-        )
+        given = x.transpose(1, 2).contiguous(), row, source, start, taps
+        sizes = n_samples, n_steps, (len(row) - 1) // n_rows, n, n_rows
+        form = {"N_TAPS": taps.shape[1], "IS_EARLY": is_early, **DELAYED, **EXACT}
+        _start_kernel(delays.delayed_sums, x, n_programs, *given, out, *sizes, **form)
     return out.transpose(1, 2).contiguous()
 
 
@@ -372,25 +225,15 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
     target = rows.repeat_interleave(row.diff(), output_size=len(start))
     out = x.new_empty((len(start), n_taps))
     if out.numel() > 0:
-        _start_kernel(
-            delays.delayed_products,
-            x,
-            len(start),
-            x.transpose(1, 2).contiguous(),
-            grad.transpose(1, 2).contiguous(),
-            target,
-            source,
-            start,
-            out,
-            n_samples,
-            n_steps,
-            n,
-            n_rows,
-            N_TAPS=n_taps,
-            **DELAYED,
-            **EXACT,
-        )
+        given = *_make_contiguous(x.transpose(1, 2), grad.transpose(1, 2)), target, source, start
+        sizes = n_samples, n_steps, n, n_rows
+        form = {"N_TAPS": n_taps, **DELAYED, **EXACT}
+        _start_kernel(delays.delayed_products, x, len(start), *given, out, *sizes, **form)
     return out
+
+
+def _make_contiguous(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(tensor.contiguous() for tensor in tensors)
 
 
 def _choose_launch(table, current: torch.Tensor) -> tuple[dict, int]:

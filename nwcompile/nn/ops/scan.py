@@ -135,15 +135,8 @@ def fire(
     what = next((what for what, is_so in refused.items() if is_so), None)
     if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.ops.scan.scan")
-    arguments = (
-        _cast_current(current, neurons),
-        state,
-        neurons.beta,
-        neurons.threshold,
-        neurons.reset,
-        neurons.floor,
-        form,
-    )
+    current = _cast_current(current, neurons)
+    arguments = current, state, neurons.beta, neurons.threshold, neurons.reset, neurons.floor, form
     if torch_ops.is_plain(current) and not torch.is_grad_enabled():
         return select_kernels(current).fire(*arguments)
     return torch_ops.lif_fire(*arguments)

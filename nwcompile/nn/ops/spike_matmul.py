@@ -3,7 +3,7 @@
 import torch
 
 from nwcompile.nn.ops import cpu, torch_ops
-from nwcompile.nn.ops.buffers import allocate_tensor
+from nwcompile.nn.ops.cpu import allocate_tensor
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES
 
 MAX_CACHED_WEIGHTS = 1 << 16  # Weights that a core's cache holds in addition to the spikes.

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.nn.ops import cpu
 
-WORD_BITS = 32  # Packed spikes hold 32 steps in an int32.
 DEVICES = ("cpu", "cuda")
 KERNEL_DTYPES = (torch.float32, torch.float64)
 FREED = "second time"  # Part of torch's error about a graph that a backward pass has freed.
@@ -137,37 +136,15 @@ def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrog
 
 
 @lif_scan_backward.register_fake
-def _(
-    grad_spikes,
-    grad_mem,
-    grad_last,
-    current,
-    spikes,
-    mem,
-    state,
-    beta,
-    threshold,
-    w_rec,
-    reset,
-    floor,
-    detach_reset,
-    surrogate,
-    slope,
-    learns,
-):
+def _(grad_spikes, grad_mem, grad_last, current, spikes, mem, state, beta, *others):
+    learns = others[-1]
     sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
     return _empty_dense(current), _empty_dense(state), *sums
 
 
 @lif_fire.register_fake
 def _(current, state, beta, threshold, reset, floor, form):
-    return _fake_spikes(*current.shape[:2], beta, form), _empty_dense(state)
-
-
-def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
-    dtype = {"bits": torch.int32, "uint8": torch.uint8, "float": beta.dtype}[form]
-    n_rows = (n_steps + WORD_BITS - 1) // WORD_BITS if form == "bits" else n_steps
-    return beta.new_empty((n_samples, n_rows, beta.shape[0]), dtype=dtype)
+    return cpu.empty_spikes(*current.shape[:2], beta, form), _empty_dense(state)
 
 
 @spike_matmul.register_fake

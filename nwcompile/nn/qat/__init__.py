@@ -4,10 +4,8 @@ purpose                                              class or function        fi
 the network: choose scales, run, export for compile  QuantizedNetwork         network.py
 a layer's connections, for every kind of neuron      ConnectedLayer           connected.py
 linear maps on the host before the first layers      HostMaps                 host.py
-built-in neurons, rounded to the chip's grid         QuantizedLayer           layer.py
-neuron programs, rounded to the chip's grid          QuantizedProgram         program.py
-integer neurons over time, with gradients            run                      scan.py
-neuron programs over time, with gradients            run                      program_scan.py
+built-in neurons, rounded to the grid, and over time QuantizedLayer           layer.py
+neuron programs likewise, and over time              QuantizedProgram         program.py
 synaptic sums that floats hold exactly               IntegerWeights, ...      sums.py
 """
 

@@ -8,7 +8,7 @@ import torch
 
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Direct, Sparse
+from nwcompile.ir.connection import Connection, Direct, Sparse
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import align_to_shape
@@ -38,10 +38,7 @@ class ConnectedLayer(torch.nn.Module):
         self.biases = torch.nn.ParameterList(
             make_parameter(bias, t and bias.size > 0) for bias, t in zip(biases, trains, strict=True)
         )
-        self.bias_places = [
-            None if c.bias is None else _locate_biases(c, bias, self.node.shape)
-            for c, bias in zip(self.connections, biases, strict=True)
-        ]
+        self.bias_places = [None if c.bias is None else locate_biases(c, self.node.shape) for c in self.connections]
         self.pinned: Any = None
 
     @property
@@ -122,9 +119,9 @@ class ConnectedLayer(torch.nn.Module):
         return StraightThrough.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
 
 
-def copy_array(parameter: torch.Tensor) -> np.ndarray:
-    """Copy a parameter's numbers as float64."""
-    return np.array(parameter.detach().double().numpy())
+def copy_array(parameter: torch.Tensor, dtype: type = np.float64) -> np.ndarray:
+    """Copy a parameter's numbers, as float64 unless `dtype` is given."""
+    return np.array(parameter.detach().numpy(), dtype)
 
 
 def make_parameter(value, trains: bool) -> torch.nn.Parameter:
@@ -132,7 +129,9 @@ def make_parameter(value, trains: bool) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor(np.array(value, np.float32)), requires_grad=trains)
 
 
-def _locate_biases(connection, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
+def locate_biases(connection: Connection, shape: tuple[int, ...]) -> torch.Tensor:
     """Return the entry of a connection's bias that each neuron has, int64[N]."""
+    bias = np.asarray(connection.bias)
     places = connection.replace(bias=np.arange(bias.size).reshape(bias.shape)).bias_per_neuron(shape)
+    assert places is not None, "it has a bias"
     return torch.from_numpy(places.reshape(-1).astype(np.int64))

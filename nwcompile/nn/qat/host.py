@@ -8,6 +8,7 @@ import torch
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.host import Host
 from nwcompile.ir.network import Network
+from nwcompile.nn.qat.connected import copy_array, locate_biases, make_parameter
 from nwcompile.nn.qat.sums import sum_synapses
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.host import compute_host
@@ -28,9 +29,9 @@ class HostMaps(torch.nn.Module):
         self.trains = host.way == "bias" and is_linear
         self.float_network = network if self.trains else host.network
         self.connections: tuple[Connection, ...] = self.float_network.connections if self.trains else ()
-        self.weights = torch.nn.ParameterList(_make_parameter(c.weight) for c in self.connections)
+        self.weights = torch.nn.ParameterList(make_parameter(c.weight, True) for c in self.connections)
         self.biases = torch.nn.ParameterList(
-            _make_parameter(np.zeros(0) if c.bias is None else c.bias) for c in self.connections
+            make_parameter(np.zeros(0) if c.bias is None else c.bias, True) for c in self.connections
         )
 
     def current_host(self) -> Host:
@@ -38,7 +39,7 @@ class HostMaps(torch.nn.Module):
         if not self.trains:
             return self.given
         edges = tuple(
-            c.replace(weight=_copy_array(w), bias=None if c.bias is None else _copy_array(b))
+            c.replace(weight=copy_array(w, np.float32), bias=None if c.bias is None else copy_array(b, np.float32))
             for c, w, b in zip(self.connections, self.weights, self.biases, strict=True)
         )
         network = self.float_network
@@ -73,16 +74,6 @@ class HostMaps(torch.nn.Module):
             added = sum_synapses(c, given, weight, source.shape, node.n_neurons).unflatten(0, (-1, n_late))
             added = torch.nn.functional.pad(added, (0, 0, n_steps - n_late, 0))
             if c.bias is not None:
-                places = c.replace(bias=np.arange(bias.numel()).reshape(bias.shape)).bias_per_neuron(node.shape)
-                assert places is not None, "it has a bias"
-                added = added + bias.reshape(-1)[torch.from_numpy(places.reshape(-1).astype(np.int64))]
+                added = added + bias.reshape(-1)[locate_biases(c, node.shape)]
             total = total + added
         return total
-
-
-def _make_parameter(value) -> torch.nn.Parameter:
-    return torch.nn.Parameter(torch.tensor(np.array(value, np.float32)))
-
-
-def _copy_array(parameter: torch.Tensor) -> np.ndarray:
-    return np.array(parameter.detach().numpy())

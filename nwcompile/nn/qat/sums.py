@@ -86,16 +86,8 @@ def sum_synapses(
         return x @ weight.T
     if isinstance(connection, Conv2d):
         images = x.reshape(len(x), *(connection.source_shape or source_shape))
-        y = torch.nn.functional.conv2d(
-            images,
-            weight,
-            None,
-            pair(connection.stride),
-            pair(connection.padding),
-            pair(connection.dilation),
-            connection.groups,
-        )
-        return y.flatten(1)
+        stride, padding, dilation = map(pair, (connection.stride, connection.padding, connection.dilation))
+        return torch.nn.functional.conv2d(images, weight, None, stride, padding, dilation, connection.groups).flatten(1)
     assert isinstance(connection, Sparse)
     pre = torch.as_tensor(connection.pre).long()
     post = torch.as_tensor(connection.post).long()

@@ -10,8 +10,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
-from nwcompile.nn.layers.mismatch import Mismatch
-from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.layers.prepare import Mismatch, Prepared
 from nwcompile.nn.qat.network import QuantizedNetwork
 from nwcompile.sim.variation import verify_variation
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nwcompile import nn
-from nwcompile.nn.layers.mismatch import standard_normal
+from nwcompile.nn.layers.prepare import standard_normal
 from nwcompile.nn.ops import cpu, torch_ops
 from tests.made.spikes import spike_tensor
 

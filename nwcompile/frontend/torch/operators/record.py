@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from nwcompile.errors import ModelError, NwError
-from nwcompile.nn.neurons import reads
+from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
 aten = torch.ops.aten
@@ -22,7 +22,7 @@ RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach",
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
-HERE = (str(Path(__file__).parent), reads.__file__)  # whose frames are not the user's
+HERE = (str(Path(__file__).parent), trace.__file__)  # whose frames are not the user's
 
 
 class Frame(NamedTuple):
@@ -175,7 +175,7 @@ class OperatorRecorder(TorchDispatchMode):
         enter = hooks.register_module_forward_pre_hook(self._enter_module)
         leave = hooks.register_module_forward_hook(self._leave_module)
         try:
-            with torch.no_grad(), reads.watch_reads(self._refuse_read), self:
+            with torch.no_grad(), trace.watch_reads(self._refuse_read), self:
                 result = run(*args)
         finally:
             enter.remove()
