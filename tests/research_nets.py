@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch import _try_operators
-from nwcompile.frontend.torch.inputs import convert_rockpool, prepare_example
+from nwcompile.frontend.torch.importing import _try_operators
+from nwcompile.frontend.torch.inputs import prepare_example
+from nwcompile.frontend.torch.modules import convert_rockpool
 from nwcompile.frontend.torch.operators import Imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "research_nets"

@@ -26,7 +26,7 @@ from nwcompile.errors import (
 )
 from nwcompile.flow import compile
 from nwcompile.frontend.encode import encode
-from nwcompile.frontend.torch import RunError
+from nwcompile.frontend.torch.importing import RunError
 from nwcompile.frontend.torch.operations import UnfollowableError
 from nwcompile.frontend.torch.operators import ModuleFailedError
 from nwcompile.ir.chip import Chip

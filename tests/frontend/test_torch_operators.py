@@ -8,8 +8,8 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, NwWarning
-from nwcompile.frontend.torch import _preserve_state
 from nwcompile.frontend.torch.compare import compare_drawn
+from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import import_operators
 from tests.made.spikes import spike_tensor
 
@@ -655,7 +655,7 @@ class Plain:
 def test_parameters_that_a_module_changes_are_restored():
     module = Loop(leaky)
     weight, bias = module.fc.weight.detach().clone(), module.fc.bias.detach().clone()
-    with _preserve_state(module):
+    with preserve_state(module):
         module.fc.weight.data.add_(1)
         module.fc.bias.data = torch.zeros(2 * N)
     assert torch.equal(module.fc.weight, weight) and torch.equal(module.fc.bias, bias)

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch import _clear_state
 from nwcompile.frontend.torch.kinds import find_kind
+from nwcompile.frontend.torch.modules import clear_state
 
 WEIGHTS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
 NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
@@ -26,7 +26,7 @@ def on_grid(module, x):
         norm.momentum = 1.0
         norm.weight.data.fill_(2.0)
         norm.bias.data.fill_(1.0)
-    _clear_state(module.train())
+    clear_state(module.train())
     with torch.no_grad():
         module(x)
     for norm in norms:
@@ -36,7 +36,7 @@ def on_grid(module, x):
         norm.running_mean.copy_((norm.running_mean / scale * 4).round() * scale / 4)
         norm.running_var.copy_(scale**2)
         norm.eps = 0.0
-    _clear_state(module.eval())
+    clear_state(module.eval())
     return module
 
 
@@ -52,7 +52,7 @@ def with_wrong_spikes(module, network, x, layout):
         )
         for name in given
     ]
-    _clear_state(module)
+    clear_state(module)
     with torch.no_grad():
         if layout == "TB":
             module(x)
@@ -61,7 +61,7 @@ def with_wrong_spikes(module, network, x, layout):
                 module(x_t)
     for hook in hooks:
         hook.remove()
-    _clear_state(module)
+    clear_state(module)
     run = nw.simulate(network, x.numpy())
     wrong = {}
     for name, parts in given.items():

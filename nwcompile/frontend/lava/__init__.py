@@ -96,13 +96,21 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     joining: list[Connection] = []
     source, shape, late = "input", first, NONE
     for entry in acting:
-        _check_place(entry, entries, entry is acting[-1])
+        is_last = entry is acting[-1]
+        if entry.kind == "input" and entry is not entries[0]:
+            raise entry.fail("an input entry must come first")
+        if entry.kind == "average" and not is_last:
+            raise entry.fail("an average must come last, because it gives numbers, not spikes")
         before = layers.get(source, (None, shape))[0]
         many, after, arriving = _connect_source(entry, source, shape, before)
         spec = _read_neurons(entry, after, arriving, given[entry.name])
         incoming, leaving = read_delays(entry, after, prod(shape))
-        if entry is acting[-1] and leaving.any():
-            _check_last(entry, spec)
+        if is_last and leaving.any():  # The delay moves to the input, so nothing else may drive the layer.
+            if has_bias(spec) or entry.kind in RECURRENT:
+                raise entry.fail(
+                    "a delay on the spikes of the last layer is not supported where it has a bias or feeds itself; "
+                    "export it as 0"
+                )
             incoming, leaving = incoming + leaving.T, NONE
         layers |= {**many.layers, entry.name: (spec, after)}
         wires += [(entry, c, (incoming, late), shape) for c in many.from_source]
@@ -173,22 +181,6 @@ def _overrides_per_layer(neuron: Mapping, acting: list[Entry]) -> dict[str, dict
             raise ModelError(unknown_choice("neuron layer", name, names))
     of_all = {e.name for e in acting if "neuron" in e.values and e.name in names}
     return {e.name: {**(common if e.name in of_all else {}), **neuron.get(e.name, {})} for e in acting}
-
-
-def _check_place(entry: Entry, entries: list[Entry], is_last: bool) -> None:
-    if entry.kind == "input" and entry is not entries[0]:
-        raise entry.fail("an input entry must come first")
-    if entry.kind == "average" and not is_last:
-        raise entry.fail("an average must come last, because it gives numbers, not spikes")
-
-
-def _check_last(entry: Entry, spec: NeuronSpec | NeuronProgram) -> None:
-    """Raise ModelError unless a last layer's delay can move to its input: nothing else may drive the layer."""
-    if has_bias(spec) or entry.kind in RECURRENT:
-        raise entry.fail(
-            "a delay on the spikes of the last layer is not supported where it has a bias or feeds itself; export it "
-            "as 0"
-        )
 
 
 def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:

@@ -1,9 +1,8 @@
 """Read a NIR file, with a time step and a dialect, as a Network that computes what the framework did.
 
 Reading: file.py reads the tree, stateless.py turns weights, pooling and delays into connections, dialects.py turns
-neuron nodes into NeuronSpecs, wiring.py finds the recurrent edges and places the junctions. noted.py reads files that
-`to_nir` wrote. Writing: write.py (`to_nir`, with exact values for `from_nir`), nearest.py (nodes that other readers
-understand).
+neuron nodes into NeuronSpecs, wiring.py finds the recurrent edges and places the junctions. Writing: write.py
+(`to_nir`, with notes of exact values, which it also reads), nearest.py (nodes that other readers understand).
 """
 
 import warnings
@@ -18,9 +17,9 @@ import numpy as np
 from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
-from nwcompile.frontend.nir.noted import has_notes, read_noted_network
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
 from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layer, wire_graph
+from nwcompile.frontend.nir.write import has_notes, read_noted_network
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, to_plain
 
@@ -96,24 +95,25 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
         layers, connections = wire_graph(graph, shapes, specs, late, step)
     for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].get_numbers("bias", 0.0).any()}):
         said.setdefault(LATE_BIAS, []).append(repr(name))
-    for remark, names in said.items():
-        message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
-        warnings.warn(message, NwWarning, stacklevel=2)
+    messages = [
+        f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
+        for remark, names in said.items()
+    ]
     inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
     network = Network.from_arrays(layers, connections, inputs)
     shown, outputs = shown_layer(graph), ", ".join(map(repr, network.outputs))
     if shown is not None and network.outputs != (shown,):
-        message = (
+        messages.append(
             f"NIR graph: its Output shows {shown!r}, but the outputs of a network are the layers that feed no other, "
             f"{outputs}; remove the nodes that are left over"
         )
-        warnings.warn(message, NwWarning, stacklevel=2)
     unnamed = [repr(name) for name in network.outputs if not (graph.sources[name] or graph.targets[name])]
     if shown is None and unnamed:
-        message = (
+        messages.append(
             f"NIR graph: no edge names {', '.join(unnamed)}, so the network has it as an output; remove it if it "
             "is left over"
         )
+    for message in messages:
         warnings.warn(message, NwWarning, stacklevel=2)
     return network
 

@@ -104,13 +104,12 @@ def read_tree(source) -> dict:
     return tree
 
 
-def flat_graph(tree: Mapping) -> NirGraph:
-    """Return the graph of a tree; raise ModelError for node types, parameters and edges that cannot be used."""
-    return _flatten_graph(tree, "")
+def flat_graph(tree: Mapping, prefix: str = "") -> NirGraph:
+    """Return the graph of a tree; raise ModelError for node types, parameters and edges that cannot be used.
 
-
-def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
-    """Splice nested graphs into their parent: inner nodes become `outer.inner`, inner Inputs and Outputs disappear."""
+    Nested graphs are spliced into their parent: inner nodes become `outer.inner` (`prefix` is then `outer.`), inner
+    Inputs and Outputs disappear.
+    """
     where = f"NIR graph {prefix[:-1]!r}" if prefix else "NIR graph"
     if _node_type(tree) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
         raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_node_type(tree)!r}")
@@ -122,7 +121,7 @@ def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
             raise ModelError(f"NIR node {name!r}: this is a value, not a node")
         inner = None
         if _node_type(item) == "NIRGraph":
-            inner = _flatten_graph(item, name + ".")
+            inner = flat_graph(item, name + ".")
             edges = _splice_edges(name, edges, inner)
         inside = [node for node in inner.nodes.values() if node.kind not in ("Input", "Output")] if inner else []
         for node in inside if inner else [_read_node(name, item)]:

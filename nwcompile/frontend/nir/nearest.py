@@ -24,6 +24,7 @@ SLOWEST = 2.0**-26  # dt/tau of a state that does not leak: 1 - 2**-26 is 1 in f
 MAX_MATRIX_ENTRIES = 1 << 26  # Matrices for connections without a node have at most 256 MiB.
 
 
+@np.errstate(all="ignore")
 def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[str, object]:
     """Return type and parameters (float64 of `shape`) of the NIR node for neurons of `spec` and a time step of `dt`.
 
@@ -31,11 +32,6 @@ def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[st
     = (leak+bias)/(1-keep) or v_leak + bias/k; tau_syn = dt/(1-alpha). w_in = w_in/(1-alpha), times alpha if a new input
     decays in its first step. beta = 1 without a constant drive becomes an IF or I with r = gain/dt.
     """
-    with np.errstate(all="ignore"):
-        return _nearest_node(spec, shape, dt)
-
-
-def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[str, object]:
     numbers = {name: _as_float64(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
     plain = {"fires": True, "membrane": "linear", "beta": 0, "gain": 1, "leak": 0, "bias": 0, "reset": "none"}
     if spec.alpha is None and all(np.all(getattr(spec, name) == value) for name, value in plain.items()):

@@ -43,13 +43,18 @@ def wire_node(node: NirNode, source: str, target: str, shape: tuple[int, ...], d
         case "Conv1d":
             step = _read_ints(node, "stride", 1)[0]
             weight, (padding,), (dilation,) = _add_padding(node, weight, (step,), _read_ints(node, "dilation", 1)[:1])
-            row: dict[str, Any] = {"stride": step, "padding": padding, "dilation": dilation, "groups": _groups(node)}
+            row: dict[str, Any] = {
+                "stride": step,
+                "padding": padding,
+                "dilation": dilation,
+                "groups": _read_ints(node, "groups", 1)[0],
+            }
             return [Conv1d(source, target, weight, bias, **row, delay=0)]
         case "Conv2d":
             stride = _read_pair(node, "stride", 1)
             weight, paddings, dilations = _add_padding(node, weight, stride, _read_pair(node, "dilation", 1))
             window: dict[str, Any] = {"stride": stride, "padding": paddings, "dilation": dilations}
-            return [Conv2d(source, target, weight, bias, **window, groups=_groups(node), delay=0)]
+            return [Conv2d(source, target, weight, bias, **window, groups=_read_ints(node, "groups", 1)[0], delay=0)]
         case "SumPool2d" | "AvgPool2d":
             pool = Pool2d(
                 source,
@@ -118,10 +123,6 @@ def _read_pair(node: NirNode, key: str, least: int) -> tuple[int, int]:
     if len(values) > 2:
         raise node.fail(f"{key} has {len(values)} numbers; it must have 1 or 2")
     return (values[0], values[-1])
-
-
-def _groups(node: NirNode) -> int:
-    return _read_ints(node, "groups", 1)[0]
 
 
 def _add_padding(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.ndarray, tuple, tuple]:

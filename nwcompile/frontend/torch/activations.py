@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, NwError
-from nwcompile.frontend.torch.functional import FUNCTIONS
-from nwcompile.frontend.torch.inputs import disable_compile, unwrap_module
+from nwcompile.frontend.torch.functions import FUNCTIONS, is_linear
 from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron
-from nwcompile.frontend.torch.linear import is_linear
+from nwcompile.frontend.torch.modules import disable_compile, unwrap_module
 from nwcompile.frontend.torch.moves import MOVES
 from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS
 from nwcompile.frontend.torch.track import CASTS, RELUS
@@ -80,7 +79,8 @@ def _separate_relus(module: torch.fx.GraphModule) -> tuple[str, ...]:
         if not _is_relu(node, module):
             continue
         called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-        path = str(node.target) if called is not None else _function_path(node)
+        path = ".".join(filter(None, (_calling_path(node), _op_name(node).strip("_"))))
+        path = str(node.target) if called is not None else path
         if called is None or path in relus:
             taken = {name for name, _ in module.named_modules()}
             path = next(name for k in range(1, len(taken) + 2) if (name := f"{path}_{k}") not in taken)
@@ -127,7 +127,8 @@ def _verify_supported(module: torch.fx.GraphModule, kind: str) -> None:
             name = _op_name(node)
             known = name in FUNCTIONS or name in MOVES or name in CASTS or name in RELUS or name.strip("_") in PLAIN
             if name in MAXIMA or name == "lp_pool2d" or not (known or is_linear(name)):
-                wrong.append(f"function {name!r}{_module_hint(node)}")
+                path = _calling_path(node)
+                wrong.append(f"function {name!r} in {path!r}" if path else f"function {name!r}")
     if wrong:
         pools = any("axPool" in text or "max_pool" in text for text in wrong)
         hint = "; replace maximum pooling by average pooling and train again" if pools else ""
@@ -149,15 +150,10 @@ def _op_name(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
-def _function_path(node: torch.fx.Node) -> str:
-    """Return the path of a function that is called in a module's forward."""
+def _calling_path(node: torch.fx.Node) -> str:
+    """Return the path of the module whose forward calls a function."""
     inside = list((node.meta.get("nn_module_stack") or {}).values())
-    return ".".join(filter(None, (inside[-1][0] if inside else "", _op_name(node).strip("_"))))
-
-
-def _module_hint(node: torch.fx.Node) -> str:
-    inside = list((node.meta.get("nn_module_stack") or {}).values())
-    return f" in {inside[-1][0]!r}" if inside and inside[-1][0] else ""
+    return inside[-1][0] if inside else ""
 
 
 @torch.no_grad()

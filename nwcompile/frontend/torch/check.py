@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import symbols
-from nwcompile.frontend.torch.delays import DELAYING
-from nwcompile.frontend.torch.operations import SUPPORTED, feed_error
+from nwcompile.frontend.torch.operations import DELAYING, SUPPORTED, feed_error
 from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
 NO_LAYERS = "has no spiking layer that is called on the example"
@@ -59,15 +58,16 @@ def verify_recording(recording: Recording, module: str) -> None:
                 raise LostStateError(f"layer {path!r} {call.fault}")
     _verify_delays(recording)
     for path, calls in recording.calls.items():
-        for symbol in _walk_leaves(calls[-1].fed):
+        for symbol in _walk_symbols(calls[-1].fed):
             if isinstance(symbol, symbols.Averaged | symbols.Constant | symbols.Unsupported):
                 raise refuse_map(recording) or feed_error(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
             _verify_steps(path, [call.fed for call in calls])
         for call in calls:
-            for stacked in _walk_stacks(call.fed):
-                _verify_steps(path, list(stacked.steps))
+            for symbol in _walk_symbols(call.fed):
+                if isinstance(symbol, symbols.Stacked):
+                    _verify_steps(path, list(symbol.steps))
 
 
 def _verify_delays(recording: Recording) -> None:
@@ -146,19 +146,11 @@ def is_sum_of_steps(symbol: Symbol, n_steps: int) -> bool:
     return late == list(range(n_steps)) and len({(term.chain, term.source) for term in terms}) == 1
 
 
-def _walk_leaves(symbol: Symbol) -> Iterator[Symbol]:
-    inner = _inner_symbols(symbol)
-    if not inner:
-        yield symbol
-    for source in inner:
-        yield from _walk_leaves(source)
-
-
-def _walk_stacks(symbol: Symbol) -> Iterator[symbols.Stacked]:
-    if isinstance(symbol, symbols.Stacked):
-        yield symbol
+def _walk_symbols(symbol: Symbol) -> Iterator[Symbol]:
+    """Yield a symbol, and all that it consists of."""
+    yield symbol
     for source in _inner_symbols(symbol):
-        yield from _walk_stacks(source)
+        yield from _walk_symbols(source)
 
 
 def _inner_symbols(symbol: Symbol) -> tuple[Symbol, ...]:

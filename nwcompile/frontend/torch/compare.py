@@ -1,15 +1,14 @@
 """Compare the spikes of the imported network with those of the module on the example."""
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, NwWarning
-from nwcompile.frontend.torch.operators import draw_like, prepare_run
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder
+from nwcompile.frontend.torch.modules import preserve_state
+from nwcompile.frontend.torch.operators import draw_like, record_run
+from nwcompile.frontend.torch.operators.record import Op
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
@@ -28,7 +27,7 @@ def compare_drawn(network: Network, inputs: torch.Tensor, spikes: dict[str, torc
     layer = find_different_layer(network, inputs, spikes)
     if layer:
         text = f"layer {layer!r} spikes differently from the module on drawn inputs; please report it"
-        warnings.warn(text, NwWarning, stacklevel=3)
+        warnings.warn(text, NwWarning, stacklevel=4)
 
 
 def find_different_layer(network: Network, inputs: torch.Tensor, spikes: dict[str, torch.Tensor]) -> str | None:
@@ -68,24 +67,20 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
                 f"entries, first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} "
                 f"in the module, {got[sample, step, neuron]} in the network"
             )
-            warnings.warn(message, NwWarning, stacklevel=3)
+            warnings.warn(message, NwWarning, stacklevel=4)
             return
 
 
-def verify_samples(
-    module: torch.nn.Module, x: torch.Tensor, lead: str, preserve: Callable[[torch.nn.Module], AbstractContextManager]
-) -> None:
+def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
     The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch of it and a drawn sample.
     """
     runs = []
     for batch in (x, torch.cat([x, draw_like(x)[1]])):
-        run, given, _ = prepare_run(module, batch, lead)
-        recorder = OperatorRecorder(given, {})
         try:
-            with preserve(module):
-                recorder.record(run, given)
+            with preserve_state(module):
+                recorder, _ = record_run(module, batch, lead)
         except Exception:  # a module for one sample, or for a fixed number
             return
         runs.append([op for op in recorder.ops if op.depends and op.name in COMPUTED])

@@ -1,4 +1,10 @@
-"""Convert an artificial ReLU network to integrate-and-fire neurons over time, or to sigma-delta neurons."""
+"""Convert an artificial ReLU network to integrate-and-fire neurons over time, or to sigma-delta neurons.
+
+A layer of sigma-delta neurons counts its activations in levels, as an integer network does. Its neurons add up the
+received changes (sigma) and send the change of their level since the last message (delta) if it is at least the
+threshold. The bias is the initial sum. lava's neurons (lava.proc.sdn) store unsent changes in a residue, which is
+equivalent; they send fractions, the neurons here round to the nearest level.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -9,13 +15,14 @@ from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_
 from nwcompile.frontend.torch import from_torch
 from nwcompile.frontend.torch.activations import Traced, add_answer, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT
-from nwcompile.frontend.torch.inputs import unwrap_module, verify_modules
+from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.sigma_delta import convert_to_sigma_delta
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.nn import QuantizedReLU
+from nwcompile.passes.prepare.normalize import normalize
 
 ERROR_CODE = "NW2305"
 MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer no longer changes.
@@ -224,3 +231,69 @@ def _read_samples(calibration, net: Traced) -> torch.Tensor:
         raise ModelError("calibration has NaN, infinite or complex values; clean the data first")
     parameter = next((p for p in net.module.parameters() if p.is_floating_point()), torch.empty(0))
     return x.detach().to(parameter.device, parameter.dtype)
+
+
+def sigma_delta(levels: int, threshold: int, bias) -> NeuronProgram:
+    """Return neurons for a ReLU with `levels` above 0; `threshold` and `bias` are in levels."""
+    steps = [
+        ("total", "add", "sigma", "x"),
+        ("positive", "max", "total", 0),
+        ("clipped", "min", "positive", "levels"),
+        ("nearest", "add", "clipped", 0.5),
+        ("level", "floor", "nearest"),
+        ("change", "sub", "level", "told"),
+        ("size", "abs", "change"),
+        ("is_sent", "le", "threshold", "size"),
+        ("message", "select", "is_sent", "change", 0),
+        ("told_next", "add", "told", "message"),
+    ]
+    return NeuronProgram(
+        name="sigma_delta_relu",
+        states=(StateVariable("sigma", "total", bias), StateVariable("told", "told_next")),
+        operations=_build_operations(steps),
+        output="message",
+        sends="graded",
+        parameters={"levels": levels, "threshold": threshold},
+    )
+
+
+def sigma_readout(bias) -> NeuronProgram:
+    """Return a readout: a bias plus the sum of the received changes."""
+    return NeuronProgram(
+        name="sigma_readout",
+        states=(StateVariable("sigma", "total", bias),),
+        operations=_build_operations([("total", "add", "sigma", "x")]),
+        output="sigma",
+        sends="none",
+    )
+
+
+def convert_to_sigma_delta(
+    network: Network, worth: dict[str, float], levels: dict[str, int], threshold: dict[str, int], unit: float
+) -> Network:
+    """Convert a network to sigma-delta neurons: layers in `worth` replace ReLUs, others become readouts.
+
+    `worth`: the value of a level of the layer, in units of the network. `unit`: the value of an input of 1.
+    """
+    network = normalize(network)
+    value = dict.fromkeys(network.inputs, unit) | worth
+    nodes: dict[str, Node] = {}
+    connections = []
+    for name, node in network.nodes.items():
+        edges = network.into(name)
+        biases = (c.bias_per_neuron(node.shape) for c in edges)
+        bias = sum((b.astype(np.float64) for b in biases if b is not None), 0.0)
+        level = worth.get(name, 1.0)
+        start = np.asarray(bias / level, np.float32)
+        program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma_readout(start)
+        nodes[name] = Node(name, node.shape, program)
+        for c in edges:
+            weight = np.asarray(c.weight, np.float64) * (value[c.source] / level)
+            connections.append(c.replace(weight=weight.astype(np.float32), bias=None))
+    made = Network(network.inputs, nodes, tuple(connections))
+    made.verify()
+    return made
+
+
+def _build_operations(steps: list[tuple]) -> tuple[Operation, ...]:
+    return tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)

@@ -1,13 +1,10 @@
-"""Prepare the example input: all steps in the requested layout, or one step after the other.
+"""Prepare the example input: all steps in the requested layout.
 
 A module with several inputs is imported with all entries side by side in one input, which is then divided again.
 """
 
 import inspect
-import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -16,54 +13,11 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, shown, unknown_choice
+from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import LAYOUTS, Network, Node
 
 ERROR_CODE = "NW2302"
-TO_NIR = "export the network with rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
-
-
-def is_wrapper(module) -> bool:
-    """Return whether the module only runs another: torch.compile, DataParallel or DistributedDataParallel."""
-    kinds = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-    return isinstance(module, kinds) or "_orig_mod" in getattr(module, "_modules", ())
-
-
-def unwrap_module(module):
-    """Return the module inside all wrappers."""
-    while is_wrapper(module):
-        module = next(module.children())
-    return module
-
-
-def is_rockpool(module) -> bool:
-    """Return whether a class of rockpool is among the module's classes."""
-    return any(cls.__module__.partition(".")[0] == "rockpool" for cls in type(module).__mro__)
-
-
-def convert_rockpool(module):
-    """Return a copy with torch's `parameters()` and `modules()`, and states at their start, if rockpool's are inside.
-
-    A rockpool module that is called by another still returns `(output, states, record)`, as its caller expects.
-    """
-    if not isinstance(module, torch.nn.Module) or not any(map(is_rockpool, torch.nn.Module.modules(module))):
-        return module
-    module = deepcopy(module)
-    for part in list(torch.nn.Module.modules(module)):
-        if is_rockpool(part) and not part._has_torch_api:
-            part.reset_state()
-            part.to_torch(use_torch_call=part is module)
-    return module
-
-
-@contextmanager
-def disable_compile():
-    """Run functions of torch.compile eagerly inside, so that they can be followed."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
 
 
 def parse_layout(text) -> str:
@@ -72,24 +26,6 @@ def parse_layout(text) -> str:
     if letters not in LAYOUTS:
         raise ModelError(unknown_choice("layout", text, LAYOUTS))
     return letters
-
-
-def verify_modules(module: torch.nn.Module, is_converted: bool = False) -> None:
-    """Raise ModelError for parts in TorchScript or of lava-dl, and of rockpool unless `convert_rockpool` was called."""
-    for path, part in torch.nn.Module.named_modules(module):
-        where = repr(path) if path else "the module"
-        if isinstance(part, torch.jit.ScriptModule):
-            raise ModelError(
-                f"{where} is TorchScript, whose functions cannot be followed; give from_torch the module that it was "
-                "made from"
-            )
-        if any(cls.__module__.startswith("lava.lib.dl.slayer") for cls in type(part).__mro__):
-            raise ModelError(
-                f"{where} is {type(part).__name__} of lava-dl, whose modules are not read; export the network with its "
-                "export_hdf5 and read the file by nw.from_lava(path)"
-            )
-        if is_rockpool(part) and not is_converted:
-            raise ModelError(f"{where} is {type(part).__name__} of rockpool, whose modules are not read; {TO_NIR}")
 
 
 def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
@@ -118,27 +54,6 @@ def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torc
     for axis in (0, 1)[: len(layout)]:
         x = torch.cat([x, x], axis) if x.shape[axis] == 1 else x
     return x
-
-
-class Stepwise:
-    """Calls a module step by step.
-
-    If its forward takes more arguments than the input and returns a tuple or list, all entries after the first are the
-    state, which the next step receives.
-    """
-
-    def __init__(self, module: torch.nn.Module):
-        self.module, self.states = module, ()
-        parameters = list(inspect.signature(module.forward).parameters.values())[1:]
-        self.places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        self.missing = (None,) * sum(p.default is p.empty for p in self.places)
-
-    def run_step(self, x: torch.Tensor):
-        """Run one step `[B, *shape]` and return the module's result."""
-        result = self.module(x, *(self.states or self.missing))
-        if self.places and isinstance(result, tuple | list) and 1 < len(result) <= len(self.places) + 1:
-            self.states = tuple(result[1:])
-        return result
 
 
 def has_several(example_input) -> bool:
@@ -256,7 +171,8 @@ def _skip_copy(node: Node, nodes: dict, inputs: dict, connections: list[Connecti
     if source is None or source.n_neurons != node.n_neurons or not isinstance(into[0], Sparse):
         return connections
     fed = [c for c in connections if c.source == node.name]
-    if source.shape != node.shape and not all(map(_takes_any_shape, fed)):
+    takes_any_shape = (isinstance(c, Dense | Sparse) or getattr(c, "source_shape", None) is not None for c in fed)
+    if source.shape != node.shape and not all(takes_any_shape):
         return connections
     copy, places = into[0], np.arange(node.n_neurons)
     is_whole = np.shape(copy.pre) == places.shape and (copy.pre == places).all() and (copy.post == places).all()
@@ -266,7 +182,3 @@ def _skip_copy(node: Node, nodes: dict, inputs: dict, connections: list[Connecti
     late = copy.aligned_delay
     kept = [c for c in connections if c is not copy]
     return [c.replace(source=source.name, delay=c.aligned_delay + late) if c.source == node.name else c for c in kept]
-
-
-def _takes_any_shape(connection: Connection) -> bool:
-    return isinstance(connection, Dense | Sparse) or getattr(connection, "source_shape", None) is not None

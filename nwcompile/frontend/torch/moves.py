@@ -13,51 +13,13 @@ import torch
 
 from nwcompile.frontend.torch.symbols import Picked, Stacked, Symbol
 
-MOVES = frozenset(
-    (
-        "__getitem__",
-        "__get__",
-        "select",
-        "narrow",
-        "index_select",
-        "unbind",
-        "chunk",
-        "split",
-        "split_with_sizes",
-        "tensor_split",
-        "view",
-        "view_as",
-        "reshape",
-        "reshape_as",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-        "transpose",
-        "t",
-        "swapaxes",
-        "swapdims",
-        "movedim",
-        "moveaxis",
-        "contiguous",
-        "clone",
-        "detach",
-        "flip",
-        "roll",
-        "expand",
-        "expand_as",
-        "repeat",
-        "repeat_interleave",
-        "tile",
-        "cat",
-        "concat",
-        "concatenate",
-        "stack",
-        "hstack",
-        "vstack",
-    )
-)
+CHOICES = ("__getitem__", "__get__", "select", "narrow", "index_select", "unbind", "flip", "roll")
+PARTS = ("chunk", "split", "split_with_sizes", "tensor_split")
+VIEWS = ("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze")
+ORDERS = ("permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis")
+COPIES = ("contiguous", "clone", "detach", "expand", "expand_as", "repeat", "repeat_interleave", "tile")
+JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
+MOVES = frozenset((*CHOICES, *PARTS, *VIEWS, *ORDERS, *COPIES, *JOINS))
 NO_STEP = -1
 ONE_STEP = ("B", "1B")
 

@@ -1,4 +1,4 @@
-"""Convert torch modules to operations between layers, and list the supported modules."""
+"""Convert torch modules, and the delay layers of nwcompile.nn, to operations between layers; list those supported."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +10,19 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.delays import delay_connections
 from nwcompile.frontend.torch.symbols import Applied, Averaged, Constant, Operation, Picked, Symbol, Unsupported
-from nwcompile.ir.connection import Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import (
+    Connection,
+    Conv1d,
+    Conv2d,
+    Dense,
+    MaxPool2d,
+    Pool2d,
+    Scale,
+    Sparse,
+    pair,
+    synapse_list,
+)
 from nwcompile.nn import Delay, DelayedConv2d, DelayedLinear, LIFSynapse
 
 NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec", "input_weights",
@@ -32,6 +42,7 @@ NORMALIZES = (
     "which divides by the spread of every sample and step, so that no weight can hold it; use BatchNorm, which is "
     "folded into weights, and train again"
 )
+DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 
 class UnfollowableError(Exception):
@@ -89,17 +100,6 @@ def as_float32(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
 
 
-def _new_operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
-    return Operation(
-        path=path,
-        kind=type(module).__name__,
-        connect=connect,
-        reshapes=reshapes,
-        has_weight=has_weight,
-        has_bias=has_bias,
-    )
-
-
 def _dense_operation(module, path, shape) -> Operation:
     weight = as_float32(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
     offsets = getattr(module, "bias", None)
@@ -110,7 +110,8 @@ def _dense_operation(module, path, shape) -> Operation:
     def connect(source, target, delay, _source_shape):
         return Dense(source, target, weight, bias, delay=delay)
 
-    return _new_operation(module, path, connect, True, True, bias is not None and bias.any())
+    has_bias = bias is not None and bool(bias.any())
+    return Operation(path, type(module).__name__, connect, reshapes=True, has_weight=True, has_bias=has_bias)
 
 
 def _token_operation(module, path, shape, weight: np.ndarray) -> Operation:
@@ -161,7 +162,10 @@ def _convolve(module, path, weight: np.ndarray, geometry: dict) -> Operation:
         whole = {**numbers, "groups": module.groups, "source_shape": shape}
         return Conv2d(source, target, weight, bias, delay=delay, **whole)
 
-    return _new_operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
+    has_bias = bias is not None and bool(bias.any())
+    return Operation(
+        path, type(module).__name__, connect, reshapes=weight.ndim == 4, has_weight=True, has_bias=has_bias
+    )
 
 
 def _transposed_convolution(module, path, shape) -> Operation:
@@ -182,7 +186,7 @@ def _transposed_convolution(module, path, shape) -> Operation:
     pre = np.arange(prod(shape)).reshape(shape)[np.ix_(*kept)].ravel()
     at = np.ix_(*(at[k] for at, k in zip(places, kept, strict=True)))
     post = np.arange(prod(wide)).reshape(wide)[at].ravel()
-    spread = _select_entries(path, "spread", pre, post)
+    spread = sparse_operation(path, "spread", pre, post)
 
     def first(symbol: Symbol) -> Symbol:
         return Applied(spread, symbol, tuple(wide))
@@ -199,16 +203,19 @@ def _upsample_operation(module, path, shape) -> Operation:
     pre = torch.nn.functional.interpolate(
         numbers, module.size, module.scale_factor, module.mode, None, module.recompute_scale_factor
     )
-    return _select_entries(path, type(module).__name__, pre.numpy().ravel().astype(np.int64), np.arange(pre.numel()))
+    return sparse_operation(path, type(module).__name__, pre.numpy().ravel().astype(np.int64), np.arange(pre.numel()))
 
 
-def _select_entries(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operation:
-    """Return an operation whose result has entries `pre` of the source at `post`, and 0 elsewhere."""
+def sparse_operation(
+    path: str, kind: str, pre: np.ndarray, post: np.ndarray, weight: np.ndarray | None = None
+) -> Operation:
+    """Return an operation whose result has entries `pre` of the source at `post`, times `weight`, and 0 elsewhere."""
+    weight = np.ones(len(pre), np.float32) if weight is None else weight
 
     def connect(source, target, delay, _shape):
-        return Sparse(source, target, pre=pre, post=post, weight=np.ones(len(pre), np.float32), delay=delay)
+        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
 
-    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=False, has_bias=False)
+    return Operation(path, kind, connect)
 
 
 def _average_pool(module, path, _shape) -> Operation:
@@ -238,10 +245,7 @@ def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weigh
     channel = np.arange(n_channels)[:, None]
     pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
 
-    def connect(source, target, delay, _source_shape):
-        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
-
-    return _new_operation(module, path, connect, False, False, False)
+    return sparse_operation(path, type(module).__name__, pre, post, weight)
 
 
 def _adaptive_windows(n: int, m: int) -> np.ndarray:
@@ -309,14 +313,15 @@ def _pool_operation(module, path, kind) -> Operation:
     def connect(source, target, delay, _shape):
         return Pool2d(source, target, kernel=kernel, stride=stride, padding=padding, kind=kind, delay=delay)
 
-    return _new_operation(module, path, connect, False, False, False)
+    return Operation(path, type(module).__name__, connect)
 
 
 def _delay_operation(module, path, _shape) -> Operation:
     def connect(source, target, delay, shape):
         return delay_connections(module, source, target, delay, shape)
 
-    return _new_operation(module, path, connect, not isinstance(module, DelayedConv2d), True, False)
+    reshapes = not isinstance(module, DelayedConv2d)
+    return Operation(path, type(module).__name__, connect, reshapes=reshapes, has_weight=True)
 
 
 def _batch_norm(module, path, _shape) -> Operation:
@@ -337,8 +342,7 @@ def affine_operation(path: str, kind: str, scale, shift, has_weight: bool = Fals
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)
 
-    has_bias = bool(np.any(shift))
-    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=has_weight, has_bias=has_bias)
+    return Operation(path, kind, connect, has_weight=has_weight, has_bias=bool(np.any(shift)))
 
 
 MAKERS: dict[Any, Callable] = {
@@ -383,3 +387,29 @@ AXES = {
 }
 WANTED = {1: "[B, N]", 2: "[B, C, L]", 3: "[B, C, H, W]"}
 EVERY_STEP = (torch.nn.Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d)
+
+
+def delay_connections(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+    """Return the connections that compute `module` for a source of `shape`, each with `late` additional steps."""
+    steps = module.delays.rounded_steps.cpu().numpy()
+    if isinstance(module, Delay):
+        whole: Connection = Scale(source, target, delay=late)
+        axons = np.arange(prod(shape))
+        pre, post, weight, steps = axons, axons, np.ones(len(axons), np.float32), steps.reshape(-1)
+    elif isinstance(module, DelayedLinear):
+        of_synapse = module.effective_weight().detach().float().cpu().T.contiguous().numpy().copy()
+        whole = Dense(source, target, of_synapse, delay=late)
+        pre, post, place = synapse_list(whole, shape)
+        weight, steps = of_synapse.reshape(-1)[place], steps.T.reshape(-1)[place]
+    else:
+        whole = module.connection(source, target, late)
+        assert isinstance(whole, Conv2d)
+        pre, post, place = synapse_list(whole, shape)
+        weight, steps = np.asarray(whole.weight).reshape(-1)[place], steps.reshape(-1)[place]
+    occurring = np.unique(steps)
+    if len(occurring) == 1:
+        return (whole.replace(delay=late + int(occurring[0])),)
+    return tuple(
+        Sparse(source, target, pre[k], post[k], weight[k], delay=late + int(d))
+        for d, k in ((d, np.flatnonzero(steps == d)) for d in occurring)
+    )

@@ -5,8 +5,9 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.inputs import parse_layout, unwrap_module, verify_modules
+from nwcompile.frontend.torch.inputs import parse_layout
 from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron, is_relu
+from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import LAYOUTS, Network

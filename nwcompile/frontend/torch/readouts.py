@@ -3,7 +3,7 @@
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import isclose
 from pathlib import Path
@@ -15,7 +15,15 @@ import torch
 
 import nwcompile
 from nwcompile.errors import ModelError, NwError
-from nwcompile.frontend.torch.operators import ModuleFailedError, draw_like, group_results, list_results, prepare_run
+from nwcompile.frontend.torch.modules import preserve_state
+from nwcompile.frontend.torch.operators import (
+    ModuleFailedError,
+    draw_like,
+    group_results,
+    list_results,
+    prepare_run,
+    record_run,
+)
 from nwcompile.frontend.torch.operators.graph import Node
 from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
@@ -27,7 +35,7 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
     verify_readout,
 )
-from nwcompile.frontend.torch.operators.record import TORCH, Op, OperatorRecorder, aten, run_op
+from nwcompile.frontend.torch.operators.record import TORCH, Op, aten, run_op
 from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps, select_used
 from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.operators.unroll import unroll_after
@@ -47,7 +55,6 @@ MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's
 MOST_VALUES = 10_000_000  # of all neurons in all its steps
 PACKAGE = str(Path(nwcompile.__file__).parent)
 Pair = tuple[torch.Tensor, torch.Tensor]  # a result, and the output that it may be a multiple of
-Preserve = Callable[[torch.nn.Module], AbstractContextManager]
 
 
 def find_readout(
@@ -56,18 +63,17 @@ def find_readout(
     layers: dict[torch.nn.Module, str],
     x: torch.Tensor,
     lead: str,
-    preserve: Preserve,
     has_reads: bool,
     is_output: bool = False,
 ) -> Readout | None:
     """Return how a module turns its `layers` into its first result; None if that is an output of the network.
 
     `x`: one sample of the example, `[1, T, *shape]`. `layers`: the modules whose spikes or states the network has, and
-    their names. `preserve(module)` clears and restores the module's state. `has_reads`: whether the module reads values
-    of the input, which may decide what it computes; then more inputs are tried. `is_output`: the result is an output on
-    the example's number of steps. Raises ModelError if the result cannot be followed.
+    their names. `has_reads`: whether the module reads values of the input, which may decide what it computes; then more
+    inputs are tried. `is_output`: the result is an output on the example's number of steps. Raises ModelError if the
+    result cannot be followed.
     """
-    tries = Tries(module, x, lead, preserve, network, has_reads)
+    tries = Tries(module, x, lead, network, has_reads)
     if is_output and tries.prove_output(network):
         return None
     run, expected = record_layers(network, tries.samples), tries.results
@@ -78,12 +84,9 @@ def find_readout(
     records = Records(network, run)
     busiest = records.find_busiest()
     sample, n_steps = tries.samples[busiest : busiest + 1], x.shape[1]
-    with preserve(module):
-        do, given, _ = prepare_run(module, sample, lead)
-        paths = {part: path for path, part in module.named_modules()}
-        recorder = OperatorRecorder(given, paths, layers)
+    with preserve_state(module):
         try:
-            result = recorder.record(do, given)
+            recorder, result = record_run(module, sample, lead, layers)
         except NwError:
             raise
         except Exception as e:
@@ -99,7 +102,12 @@ def find_readout(
     if graph is not None and any(region.has_state and region.fires for region in find_regions(drop_sums(graph))):
         raise ModelError("neurons follow the known layers")
     outputs = graph.outputs if graph is not None else select_used(outputs)[1]
-    readout = build_readout(graph, n_steps, lambda item: _find_record(item, matches), outputs, run, expected)
+
+    def find_record(item: Node | Op) -> Record | None:
+        op = item.op if isinstance(item, Node) else item
+        return matches[op.args] if op.name == "record" else None
+
+    readout = build_readout(graph, n_steps, find_record, outputs, run, expected)
     tries.verify_batch()
     return tries.allow_other_lengths(network, readout)
 
@@ -112,16 +120,8 @@ class Tries:
     in the code that runs, such as 15 in `x[:, :15]`. Raises ModuleFailedError if the module fails on the example.
     """
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        x: torch.Tensor,
-        lead: str,
-        preserve: Preserve,
-        network: Network,
-        has_reads: bool = False,
-    ):
-        self.module, self.lead, self.preserve = module, lead, preserve
+    def __init__(self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, has_reads: bool = False):
+        self.module, self.lead = module, lead
         samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
         if lead == "once":
             samples = samples[:, :1].expand_as(samples).contiguous()
@@ -161,7 +161,15 @@ class Tries:
         pairs_of_sample = _pair_outputs(network, self.samples, self.results)
         rows = [{place: _find_factor(*pair) for place, pair in pairs.items()} for pairs in pairs_of_sample]
         factors = next(({place: f for place, f in row.items() if f} for row in rows if any(row.values())), {})
-        agrees = _is_multiple if all(any(row.values()) for row in rows) else _is_nearly
+        is_exact = all(any(row.values()) for row in rows)
+
+        def agrees(pair: Pair, factor: float) -> bool:
+            """Return whether a result is `factor` times an output, but for spikes that sums round otherwise."""
+            if is_exact:
+                return isclose(_find_factor(*pair), factor, rel_tol=CLOSE)
+            values = pair[0].float()
+            return bool((values - factor * pair[1]).abs().sum() <= ROUNDED * values.abs().sum())
+
         for samples, results in self.other_lengths if factors else []:
             rates = (1.0, self.samples.shape[1] / samples.shape[1])  # of a sum, and of a mean
             wanted = [(place, factor * rate) for place, factor in factors.items() for rate in rates]
@@ -191,9 +199,9 @@ class Tries:
 
         Of a list of steps it is `[1, T, *]`.
         """
-        with self.preserve(self.module), torch.no_grad():
+        with preserve_state(self.module), torch.no_grad():
             try:
-                do, given, _ = prepare_run(self.module, x, self.lead)
+                do, given = prepare_run(self.module, x, self.lead)
                 tensors = group_results(do(given), x.shape[1])
             except Exception:  # of the module: it does not take such samples
                 return None
@@ -289,22 +297,6 @@ def _pair_outputs(network: Network, samples: torch.Tensor, results: torch.Tensor
         if not is_silent:
             rows.append(row)
     return rows
-
-
-def _is_multiple(pair: Pair, factor: float) -> bool:
-    """Return whether the first tensor is `factor` times the second one."""
-    return isclose(_find_factor(*pair), factor, rel_tol=CLOSE)
-
-
-def _is_nearly(pair: Pair, factor: float) -> bool:
-    """Return whether it is, but for spikes that sums in another order round to the other side of a threshold."""
-    values = pair[0].float()
-    return bool((values - factor * pair[1]).abs().sum() <= ROUNDED * values.abs().sum())
-
-
-def _find_record(item: Node | Op, matches: dict[tuple, Record]) -> Record | None:
-    op = item.op if isinstance(item, Node) else item
-    return matches[op.args] if op.name == "record" else None
 
 
 def _find_needed(outputs: list[Op]) -> list[Op]:

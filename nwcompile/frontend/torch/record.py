@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import torch
 
-from nwcompile.frontend.torch.delays import DELAYING
-from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons
 from nwcompile.frontend.torch.kinds import explain_unsupported, find_kind, is_foreign_neuron, is_relu
+from nwcompile.frontend.torch.modules import Stepwise, is_wrapper
 from nwcompile.frontend.torch.moves import Extent, Tracked, samples_first
 from nwcompile.frontend.torch.operations import (
+    DELAYING,
     IDENTITIES,
     MAKERS,
     SHAPERS,

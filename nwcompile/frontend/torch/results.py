@@ -73,8 +73,10 @@ class Results:
         things = [text for r in returned if (text := self._describe_missing(r, network, readouts, by_values))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
-        if not has_readout and self._are_hidden(network):
-            things.append(f"the choice of the hidden layer {_layer_of(self.returned[0].known.symbol)!r}")
+        layers = [_layer_of(r.known.symbol) for r in self.returned]
+        are_hidden = bool(layers) and all(n in network.layers and n not in network.outputs for n in layers)
+        if not has_readout and are_hidden:
+            things.append(f"the choice of the hidden layer {layers[0]!r}")
         shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
         return describe_missing(things, network, shapes)
 
@@ -88,11 +90,6 @@ class Results:
             return True
         has_more = self._later_operations(symbol, readouts) is not None
         return has_more or self._describe_missing(self.returned[0], network, readouts) is not None
-
-    def _are_hidden(self, network: Network) -> bool:
-        """Return whether all results are spikes of layers that are no outputs."""
-        layers = [_layer_of(r.known.symbol) for r in self.returned]
-        return bool(layers) and all(n in network.layers and n not in network.outputs for n in layers)
 
     def _describe_missing(
         self, returned: Returned, network: Network, readouts: set[str], by_values: bool = True
@@ -108,12 +105,8 @@ class Results:
         if text is None and not is_last:
             return None
         is_choice = text is None and returned.known.lead in ONE_STEP  # the symbol decides, not the values
-        trusts_values = by_values or text is None
-        if (
-            trusts_values
-            and not is_choice
-            and any(self._is_record(returned.calls, record) for record in self._iterate_records(network))
-        ):
+        trusts_values = (by_values or text is None) and not is_choice
+        if trusts_values and any(self._is_record(returned.calls, record) for record in self._iterate_records(network)):
             return None
         return text or "the choice of one step"
 
@@ -136,9 +129,8 @@ class Results:
             return all(map(self._is_of_all_steps, symbol.sources))
         if isinstance(symbol, Applied):
             return self._is_of_all_steps(symbol.source)
-        return isinstance(symbol, Averaged) or (
-            isinstance(symbol, Summed) and is_sum_of_steps(symbol, self.extent.n_steps)
-        )
+        is_sum = isinstance(symbol, Summed) and is_sum_of_steps(symbol, self.extent.n_steps)
+        return isinstance(symbol, Averaged) or is_sum
 
     def _later_operations(self, symbol: Symbol, readouts: set[str]) -> str | None:
         """Name the operations after the spikes of layers, or after readouts, in this symbol; None if there are none."""

@@ -43,9 +43,9 @@ class Operation:
     path: str
     kind: str
     connect: Callable[[str, str, int, tuple[int, ...]], Connection | tuple[Connection, ...]]
-    reshapes: bool
-    has_weight: bool
-    has_bias: bool
+    reshapes: bool = False
+    has_weight: bool = False
+    has_bias: bool = False
     digest: bytes = b""  # of the numbers, if they are not those of the module at `path`
     maximum: Callable[[str, str, int, tuple[int, ...]], Connection] | None = None
     first: "Callable[[Symbol], Symbol] | None" = None
@@ -55,6 +55,15 @@ class Operation:
         """Return the connections of `connect` as a tuple."""
         made = self.connect(source, target, delay, shape)
         return made if isinstance(made, tuple) else (made,)
+
+    def apply(self, symbol: "Symbol", shape: tuple[int, ...]) -> "tuple[Applied, Symbol]":
+        """Return the operation on the symbol alone, and after `then`; `shape` is that of the result."""
+        source = symbol if self.first is None else self.first(symbol)
+        if self.then is None:
+            applied = Applied(self, source, shape)
+            return applied, applied
+        applied = Applied(self, source, self.output_shape(source.shape))
+        return applied, self.then(applied, shape)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the connection's output shape for a source of `shape`."""

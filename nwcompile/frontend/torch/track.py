@@ -9,9 +9,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from nwcompile.errors import NwError
-from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, follow_matmul, follow_sum
-from nwcompile.frontend.torch.functional import FUNCTIONS, bind_arguments, operation_from_call
-from nwcompile.frontend.torch.linear import describe_factor, follow_and, follow_linear, is_linear, is_product
+from nwcompile.frontend.torch.functions import (
+    FUNCTIONS,
+    MATRIX_PRODUCTS,
+    PRODUCTS,
+    REDUCTIONS,
+    bind_arguments,
+    describe_factor,
+    follow_and,
+    follow_linear,
+    follow_matmul,
+    follow_sum,
+    is_linear,
+    operation_from_call,
+)
 from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow_moves
 from nwcompile.frontend.torch.operations import NORMALIZES, UnfollowableError
 from nwcompile.frontend.torch.symbols import (
@@ -30,19 +41,8 @@ from nwcompile.frontend.torch.symbols import (
 CASTS = frozenset(
     ("to", "float", "double", "half", "bfloat16", "type", "type_as", "cpu", "cuda", "requires_grad_", "dropout")
 )
-CREATES = frozenset(
-    (
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "full_like",
-        "new_zeros",
-        "new_ones",
-        "new_empty",
-        "new_full",
-        "new_tensor",
-    )
-)
+FILLS = ("zeros", "ones", "empty", "full")
+CREATES = frozenset(("new_tensor", *(f"{fill}_like" for fill in FILLS), *(f"new_{fill}" for fill in FILLS)))
 READS_VALUE = frozenset(
     ("item", "tolist", "numpy", "equal", "allclose", "__bool__", "__float__", "__int__", "__index__", "__array__")
 )
@@ -114,15 +114,14 @@ class Tracker(TorchFunctionMode):
     def track_operation(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
         """Track `result` as the operation applied to `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
-        source = given.symbol if done.first is None else done.first(given.symbol)
         if done.maximum is not None:
             if self.is_spikes(given.symbol):
                 self.track(result, Pooled(done, given.symbol, shape), given.lead)
                 return
             done = replace(done, connect=done.maximum)
-        applied = Applied(done, source, shape if done.then is None else done.output_shape(source.shape))
+        applied, symbol = done.apply(given.symbol, shape)
         self.applied.append(applied)
-        self.track(result, applied if done.then is None else done.then(applied, shape), given.lead)
+        self.track(result, symbol, given.lead)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -156,11 +155,8 @@ class Tracker(TorchFunctionMode):
         where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         for tensor in tensors:
             symbol = self.look_up(tensor).symbol
-            if (
-                isinstance(symbol, NeuronState)
-                and name in KEEPS_STATE
-                and tensor.shape == getattr(result, "shape", None)
-            ):
+            is_same_shape = tensor.shape == getattr(result, "shape", None)
+            if isinstance(symbol, NeuronState) and name in KEEPS_STATE and is_same_shape:
                 self.track(result, symbol, self.look_up(tensor).lead)
                 return
             if isinstance(symbol, Unsupported):
@@ -177,21 +173,20 @@ class Tracker(TorchFunctionMode):
             args = self._broadcast_pair(args)
             known = follow_linear(name, args, kwargs, self.look_up, path)
             known = known or follow_and(name, args, self.look_up, self.is_spikes, path)
-            if known is None and is_product(name) and all(id(t) in self.tracked for t in args):
+            if known is None and name.strip("_") in PRODUCTS and all(id(t) in self.tracked for t in args):
                 factor = describe_factor([self.look_up(t).symbol for t in args], self.is_spikes)
                 reason = f"torch function {name!r} in {where}, {factor}" if factor else reason
             self._track_or_refuse(result, known, reason)
         elif name in REDUCTIONS:
             given = self.look_up(args[0])
-            self._track_or_refuse(
-                result, follow_sum(name, args, kwargs, given, self.extent, self._follow_move, self._path(name)), reason
-            )
+            known = follow_sum(name, args, kwargs, given, self.extent, self._follow_move, self._path(name))
+            self._track_or_refuse(result, known, reason)
         elif name in MATRIX_PRODUCTS and len(args) == 2 and all(id(t) in self.tracked for t in args):
             lead = self.look_up(args[0]).lead
             known = follow_matmul(args[0], args[1], lead, self.extent, self._follow_move, self._path("matmul"))
             self._track_or_refuse(result, known, reason)
-        elif name in RELUS and self.is_spikes(self.look_up(tensors[0]).symbol):
-            self.track(result, self.look_up(tensors[0]).symbol, self.look_up(tensors[0]).lead)
+        elif name in RELUS and self.is_spikes((given := self.look_up(tensors[0])).symbol):
+            self.track(result, given.symbol, given.lead)
         elif name in FUNCTIONS:
             self._follow_module_function(name, args, kwargs, result, reason)
         else:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.kind import trace_step
 from nwcompile.sim.reference.program_step import ProgramState
 
 

@@ -8,7 +8,6 @@ snnTorch                                             snntorch.py
 SpikingJelly                                         spikingjelly.py
 sinabs                                               sinabs.py
 norse                                                norse.py
-a step of any of them as a neuron program            traced.py
 """
 
 import torch
@@ -41,10 +40,15 @@ NEURON_MODULES = (
 )
 
 
+def _class_names(cls: type) -> tuple[str, str]:
+    """Return the package and the name of a class."""
+    return cls.__module__.partition(".")[0], cls.__name__
+
+
 def find_kind(module: torch.nn.Module) -> Kind | None:
     """Return the Kind of `module`; None if it is no known neuron module, or is imported by its operators."""
     for cls in type(module).__mro__:
-        kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
+        kind = KINDS.get(_class_names(cls))
         if kind is not None and not _has_other_step(cls):
             is_unchanged = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
             if all(is_unchanged):
@@ -59,7 +63,7 @@ def clear(module: torch.nn.Module) -> None:
         kind.clear(module)
         return
     for cls in type(module).__mro__:
-        STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
+        STATEFUL.get(_class_names(cls), lambda _: None)(module)
         if cls.__module__.startswith(OLDEST) and "reset" in vars(cls):
             vars(cls)["reset"](module)
 
@@ -79,7 +83,7 @@ def fit_batch(module: torch.nn.Module, n_samples: int) -> None:
 
 def is_relu(module: torch.nn.Module) -> bool:
     """Return whether spiking neurons may replace the module: torch's ReLU, or the rounding ReLU of sinabs."""
-    return any((cls.__module__.partition(".")[0], cls.__name__) in RELUS for cls in type(module).__mro__)
+    return any(_class_names(cls) in RELUS for cls in type(module).__mro__)
 
 
 def is_foreign_neuron(module: torch.nn.Module) -> bool:
@@ -102,7 +106,7 @@ def explain_refusal(module: torch.nn.Module) -> str | None:
             "to the first layer in every step"
         )
     for cls in type(module).__mro__:
-        reason = REFUSED.get((cls.__module__.partition(".")[0], cls.__name__))
+        reason = REFUSED.get(_class_names(cls))
         if reason is not None:
             return f"{type(module).__name__} cannot be a neuron program: {reason}"
     return None

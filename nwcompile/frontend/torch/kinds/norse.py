@@ -16,12 +16,12 @@ and user classes). Its weights become connections: x is the sum of the weighted 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, layer_error, read_numbers
-from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, all_steps, layer_error, one_step, read_numbers, trace_step
 from nwcompile.frontend.torch.operations import as_float32
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
@@ -51,10 +51,12 @@ def _read_spec(module, layer, shape) -> ReadNeurons:
         raise layer_error(module, layer, text)
     else:
         fields |= {"fires": False, "reset": "none"}
+    return ReadNeurons(NeuronSpec(**fields), _build_recurrence(module, layer))
+
+
+def _build_recurrence(module, layer: str) -> tuple[Dense, ...]:
     recurrent = getattr(module, "recurrent_weights", None)
-    if recurrent is None:
-        return ReadNeurons(NeuronSpec(**fields))
-    return ReadNeurons(NeuronSpec(**fields), (Dense(layer, layer, as_float32(recurrent), delay=1),))
+    return () if recurrent is None else (Dense(layer, layer, as_float32(recurrent), delay=1),)
 
 
 def _leak_fields(module, layer, shape) -> dict:
@@ -107,9 +109,7 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         return dict(_state_tensors(becomes)), sent
 
     program = trace_step(module, layer, shape, step, {name: value.detach() for name, value in _state_tensors(start)})
-    if recurrent is None:
-        return ReadNeurons(program)
-    return ReadNeurons(program, (Dense(layer, layer, as_float32(recurrent), delay=1),))
+    return ReadNeurons(program, _build_recurrence(module, layer))
 
 
 def _state_tensors(state) -> Iterator[tuple[str, torch.Tensor]]:
@@ -132,39 +132,29 @@ def _step_leads(module) -> tuple[str, ...]:
     return ("B",) if is_cell else ("TB",)
 
 
-def _step_output_kind(module) -> str:
-    return "spikes" if type(module).__module__.startswith("norse.") else "counts"
-
-
-def _one_step(module) -> tuple[str, ...]:
-    return ("B",)
-
-
-def _all_steps(module) -> tuple[str, ...]:
-    return ("TB",)
-
-
-def _output_kind(module) -> str:
-    return "spikes" if hasattr(module.p, "v_th") else "membrane"
-
-
-def _input_weight(module) -> torch.Tensor | None:
-    return getattr(module, "input_weights", None)
-
-
 NAMES = {
-    _one_step: ("LIFBoxCell", "LIFCell", "IAFCell", "LIFRecurrentCell", "LICell", "LIBoxCell", "LILinearCell"),
-    _all_steps: ("LIF", "IAF", "LIFRecurrent", "LI"),
+    one_step: ("LIFBoxCell", "LIFCell", "IAFCell", "LIFRecurrentCell", "LICell", "LIBoxCell", "LILinearCell"),
+    all_steps: ("LIF", "IAF", "LIFRecurrent", "LI"),
 }
 STEPS = ("SNNCell", "SNN", "SNNRecurrentCell", "SNNRecurrent")
+ALIKE: dict[str, Any] = {"keeps_state": False, "weight": lambda module: getattr(module, "input_weights", None)}
 KINDS = (
     *(
-        Kind("norse", name, _read_spec, leads, keeps_state=False, gives=_output_kind, weight=_input_weight)
+        Kind(
+            "norse", name, _read_spec, leads, **ALIKE, gives=lambda m: "spikes" if hasattr(m.p, "v_th") else "membrane"
+        )
         for leads, names in NAMES.items()
         for name in names
     ),
     *(
-        Kind("norse", name, _read_step, _step_leads, keeps_state=False, gives=_step_output_kind, weight=_input_weight)
+        Kind(
+            "norse",
+            name,
+            _read_step,
+            _step_leads,
+            **ALIKE,
+            gives=lambda m: "spikes" if type(m).__module__.startswith("norse.") else "counts",
+        )
         for name in STEPS
     ),
 )

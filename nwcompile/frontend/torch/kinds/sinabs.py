@@ -14,13 +14,13 @@ their own step functions, `alif_forward_single` and `lif_forward_single`.
 """
 
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, layer_error, read_numbers
-from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, clear_buffers, layer_error, read_numbers, trace_step
 from nwcompile.frontend.torch.operations import IDENTITIES, SHAPERS, UnfollowableError, operation_from_module
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
@@ -160,16 +160,10 @@ def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
     return done.build_connections(layer, layer, 1, flat)
 
 
-def _clear(module) -> None:
-    for name in STATES:
-        if name in module._buffers:
-            module._buffers[name] = module._buffers[name].new_zeros(0)
-
-
 LEADS = {"": lambda _: ("BT",), "Squeeze": lambda _: ("B*T", "B"), "Recurrent": lambda _: ("BT",)}
 NAMES = {"IAF": _read_spec, "LIF": _read_spec, "ExpLeak": _read_spec, "ALIF": _read_adaptive}
 KINDS = tuple(
-    Kind("sinabs", f"{name}{form}", read, leads, clear=_clear, gives=_output_kind)
+    Kind("sinabs", f"{name}{form}", read, leads, clear=partial(clear_buffers, names=STATES), gives=_output_kind)
     for name, read in NAMES.items()
     for form, leads in LEADS.items()
     if f"{name}{form}" != "ExpLeakRecurrent"

@@ -17,12 +17,22 @@ StateLeaky and LinearLeaky compute all steps at once by a convolution with exp(-
 exp(-1/tau)*v + x, a built-in neuron without reset.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, layer_error, read_numbers
-from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.kind import (
+    Kind,
+    ReadNeurons,
+    all_steps,
+    clear_buffers,
+    is_strict,
+    layer_error,
+    one_step,
+    read_numbers,
+    trace_step,
+)
 from nwcompile.frontend.torch.operations import operation_from_module
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
@@ -168,26 +178,12 @@ def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
     return (Scale(layer, layer, read_numbers(module, layer, "V", inner.V, shape), delay=1),)
 
 
-def _clear(module) -> None:
-    for name in STATES:
-        if name in module._buffers:
-            module._buffers[name] = torch.zeros(0)
-
-
 def _spike_value(module) -> float:
     return float(module.graded_spikes_factor)
 
 
 def _clear_delta(module) -> None:
     module.mem = module.mem_prev = None
-
-
-def _one_step(_module) -> tuple[str, ...]:
-    return ("B",)
-
-
-def _all_steps(_module) -> tuple[str, ...]:
-    return ("TB",)
 
 
 def _squared_spike_value(module) -> float:
@@ -200,33 +196,19 @@ def _input_weight(module) -> torch.Tensor:
     return module.rnn.weight_ih_l0 if hasattr(module, "rnn") else module.linear.weight
 
 
-def _convolution_output_kind(module) -> str:
-    return "spikes" if module.output else "membrane"
-
-
+STEPWISE: dict[str, Any] = {"leads": one_step, "clear": partial(clear_buffers, names=STATES), "spike": _spike_value}
+WHOLE: dict[str, Any] = {"leads": all_steps, "keeps_state": False}
+CONVOLUTION: dict[str, Any] = {
+    **WHOLE,
+    "spike": _squared_spike_value,
+    "gives": lambda module: "spikes" if module.output else "membrane",
+}
 KINDS = (
-    *(
-        Kind("snntorch", name, _read_spec, _one_step, clear=_clear, spike=_spike_value)
-        for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
-    ),
-    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike_value),
-    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike_value),
-    Kind("snntorch", "DeltaLeaky", _read_step, _one_step, clear=_clear_delta),
-    Kind(
-        "snntorch",
-        "LeakyParallel",
-        _read_parallel,
-        _all_steps,
-        keeps_state=False,
-        spike=_spike_value,
-        weight=_input_weight,
-    ),
-    Kind(
-        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
-        gives=_convolution_output_kind,
-    ),
-    Kind(
-        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
-        gives=_convolution_output_kind, weight=_input_weight,
-    ),
-)  # fmt: skip
+    *(Kind("snntorch", name, _read_spec, **STEPWISE) for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")),
+    Kind("snntorch", "Alpha", _read_step, **STEPWISE),
+    Kind("snntorch", "Lapicque", _read_lapicque, **STEPWISE),
+    Kind("snntorch", "DeltaLeaky", _read_step, one_step, clear=_clear_delta),
+    Kind("snntorch", "LeakyParallel", _read_parallel, **WHOLE, spike=_spike_value, weight=_input_weight),
+    Kind("snntorch", "StateLeaky", _read_convolution, **CONVOLUTION),
+    Kind("snntorch", "LinearLeaky", _read_convolution, **CONVOLUTION, weight=_input_weight),
+)

@@ -21,21 +21,12 @@ from typing import Any
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, layer_error, read_numbers
-from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, all_steps, is_strict, layer_error, read_numbers, trace_step
 from nwcompile.ir.neuron import NeuronSpec
 
-UPDATES = (
-    "forward",
-    "single_step_forward",
-    "multi_step_forward",
-    "materialize_states",
-    "single_step_functional_forward",
-    "multi_step_functional_forward",
-    "neuronal_charge",
-    "neuronal_fire",
-    "neuronal_reset",
-)
+FORWARDS = ("forward", "single_step_forward", "multi_step_forward", "materialize_states")
+FUNCTIONAL = ("single_step_functional_forward", "multi_step_functional_forward")
+UPDATES = (*FORWARDS, *FUNCTIONAL, "neuronal_charge", "neuronal_fire", "neuronal_reset")
 SPECS = ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode", "OTTTLIFNode",
          "SLTTLIFNode")  # fmt: skip
 SPIKE = ("QIFNode", "EIFNode", "IzhikevichNode", "RAFNode", "KLIFNode", "ComplementaryLIFNode", "HalfThresholdIFNode",
@@ -199,10 +190,6 @@ def _leads(module) -> tuple[str, ...]:
     return ("TB",) if module.step_mode == "m" else ("B",)
 
 
-def _all_steps(_module) -> tuple[str, ...]:
-    return ("TB",)
-
-
 def _output_kind(module) -> str:
     is_spikes = type(module).__name__ in SPIKE and getattr(module.surrogate_function, "spiking", True)
     return "spikes" if is_spikes else "counts"
@@ -219,12 +206,20 @@ def clear(module) -> None:
 
 KINDS = (
     *(Kind("spikingjelly", name, _read_spec, _leads, clear=clear, decided_by=UPDATES) for name in SPECS),
-    Kind("spikingjelly", "GatedLIFNode", _read_gated, _all_steps, clear=clear),
+    Kind("spikingjelly", "GatedLIFNode", _read_gated, all_steps, clear=clear),
     Kind("spikingjelly", "SlidingPSN", _read_sliding, _leads, clear=clear, decided_by=UPDATES, gives=_output_kind),
     Kind("spikingjelly", "FlexSN", _read_flexible, _leads, clear=clear, gives=lambda _: "counts"),
-    Kind("spikingjelly", "STBIFNode", _read_quantized, _leads, clear=clear, spike=_one_spike, gives=lambda _: "counts"),
+    Kind(
+        "spikingjelly",
+        "STBIFNode",
+        _read_quantized,
+        _leads,
+        clear=clear,
+        spike=_one_spike,
+        gives=lambda _: "counts",
+    ),
     *(
-        Kind("spikingjelly", name, _read_integrator, _all_steps, keeps_state=False, gives=lambda _: "membrane")
+        Kind("spikingjelly", name, _read_integrator, all_steps, keeps_state=False, gives=lambda _: "membrane")
         for name in ("NonSpikingIFNode", "NonSpikingLIFNode")
     ),
     *(

@@ -3,7 +3,6 @@
 step                                                 function               file
 run the module and record its operators              OperatorRecorder       record.py
 one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
-where one input is repeated for all steps            find_repeats           repeats.py
 the operators that every step repeats                roll_steps             roll.py
 the graph of one step, and its values                StepGraph              graph.py
 what only the first steps compute                    correct_starts         registers.py
@@ -11,8 +10,7 @@ neurons, and their step as a program                 find_regions           neur
 programs that are built-in neurons                   recognize_neuron       builtin.py
 linear maps between the neurons                      Connector              connect.py
 layers and connections                               import_operators       here
-what the module returns                              describe_results       results.py
-what it computes after its layers                    ReadoutBuilder         readout.py
+what the module returns, and computes after layers   describe_results, ...  readout.py
 """
 
 from collections import Counter
@@ -28,12 +26,12 @@ from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.build import READOUT, Builder
-from nwcompile.frontend.torch.inputs import Stepwise
-from nwcompile.frontend.torch.linear import is_binary
+from nwcompile.frontend.torch.functions import is_binary
+from nwcompile.frontend.torch.modules import Stepwise
 from nwcompile.frontend.torch.operations import affine_operation
 from nwcompile.frontend.torch.operators.builtin import recognize_neuron
 from nwcompile.frontend.torch.operators.connect import MOVES, Connector
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, run_node, verify_graph
+from nwcompile.frontend.torch.operators.graph import Node, StepGraph, find_operand_nodes, run_node, verify_graph
 from nwcompile.frontend.torch.operators.neurons import (
     WEIGHTED,
     Region,
@@ -42,9 +40,9 @@ from nwcompile.frontend.torch.operators.neurons import (
     drop_sums,
     find_regions,
 )
+from nwcompile.frontend.torch.operators.readout import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts
-from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 from nwcompile.frontend.torch.operators.unroll import NO_STATISTICS, unroll_steps
@@ -66,6 +64,7 @@ KEEPS_VALUE = (  # operators that choose between values, or compare them, and co
     "where", "masked_fill", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
     "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__", "_to_copy", "reshape", *MOVES,
 )  # fmt: skip
+TIME_AXES = {"once": None, "TB": 0, "BT": 1, "B": 1}  # of the input, by its leading axes
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
 
@@ -99,10 +98,8 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     followed, and ModuleFailedError if the module cannot be run so.
     """
     sample = x[:1]
-    run, given, axis = prepare_run(module, sample, lead)
-    recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()})
     try:
-        result = recorder.record(run, given)
+        recorder, result = record_run(module, sample, lead)
     except NwError:
         raise
     except Exception as e:
@@ -111,21 +108,26 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
             raise ModelError(f"{site}: {NO_STATISTICS}") from None
         raise ModuleFailedError(f"{site}: {type(e).__name__}: {e}") from e
     _refuse_half_precision(recorder.ops)
-    known, inputs = unroll_steps(recorder.ops, axis)
+    known, inputs = unroll_steps(recorder.ops, TIME_AXES[lead])
     returned = group_results(result, len(inputs))
     groups = [list_results([known[op] for op in ops], len(inputs)) for ops in returned]
     outputs = [op for group in groups for op in group]
     if not outputs:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
     refused: list[ModelError] = []
+    values = [getattr(value, "entries", value) for value in known.values()]
+    entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
     # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
-    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": _list_entries(known)}]
+    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
     for options in attempts:
         try:
             graph = correct_starts(choose_entries(drop_sums(roll_steps(outputs, inputs, **options))))
             assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
             _verify_later(graph)
-            trials = _draw_inputs(graph)
+            given = [op.value for op in graph.inputs]
+            trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
+            if graph.inputs[0].step < 0:  # one input for all steps
+                trials = [[steps[0]] * len(steps) for steps in trials]
             runs = [verify_graph(graph, assembler.used, given) for given in trials]
             break
         except ModelError as e:
@@ -183,23 +185,23 @@ def draw_like(sample: torch.Tensor) -> list[torch.Tensor]:
     return trials
 
 
-def _draw_inputs(graph: StepGraph) -> list[list[torch.Tensor]]:
-    """Return the example's input of each step, and drawn ones."""
-    given = [op.value for op in graph.inputs]
-    trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
-    return [[steps[0]] * len(steps) if graph.inputs[0].step < 0 else steps for steps in trials]
-
-
-def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor, int | None]:
-    """Return the function to record, its input, and the axis of steps of the input."""
+def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor]:
+    """Return the function to record, and its input, whose steps are on axis `TIME_AXES[lead]`."""
     if lead == "once":
-        return module, sample[:, 0].contiguous(), None
-    if lead == "TB":
-        return module, sample.transpose(0, 1).contiguous(), 0
-    if lead == "BT":
-        return module, sample.contiguous(), 1
+        return module, sample[:, 0].contiguous()
+    if lead in ("TB", "BT"):
+        return module, (sample.transpose(0, 1) if lead == "TB" else sample).contiguous()
     stepwise = Stepwise(module)
-    return lambda given: [stepwise.run_step(step) for step in given.unbind(1)], sample.contiguous(), 1
+    return lambda given: [stepwise.run_step(step) for step in given.unbind(1)], sample.contiguous()
+
+
+def record_run(
+    module: torch.nn.Module, sample: torch.Tensor, lead: str, layers: dict[torch.nn.Module, str] | None = None
+) -> tuple[OperatorRecorder, Any]:
+    """Return the recorder of a run on a sample, and the result with operators instead of tensors."""
+    run, given = prepare_run(module, sample, lead)
+    recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()}, layers)
+    return recorder, recorder.record(run, given)
 
 
 def group_results(result, n_steps: int) -> list[list]:
@@ -281,12 +283,6 @@ def list_results(values: list, n_steps: int) -> list[Op]:
     return steps
 
 
-def _list_entries(known: dict[Op, Any]) -> list[Op]:
-    """Return the operators of single steps that recorded operators became."""
-    values = [getattr(value, "entries", value) for value in known.values()]
-    return [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]
-
-
 class Assembler:
     """Builds the layers and connections of a graph; `used` are the nodes that the network computes.
 
@@ -314,7 +310,8 @@ class Assembler:
         for name, region in named:
             if region.has_state:
                 self._add_neurons(name, region)
-        read = self._find_operands([r for r in self.regions if r.has_state or r.fires])
+        inside = [node for region in self.regions if region.has_state or region.fires for node in region.nodes]
+        read = find_operand_nodes(ref.node for node in inside for ref in node.refs)  # the others are the host's
         for name, region in named:
             symbol = None if region.has_state else self._as_function(region)
             if symbol is not None:
@@ -326,11 +323,15 @@ class Assembler:
         for name, region in self.layers.items():
             if not region.inputs:
                 raise ModelError(f"{region}: the neurons have no input; a layer needs one")
-            builder.add_layer(name, self.neurons[name], self._connect_inputs(region), drop_ones(region.shape))
-            self._mark_used(region.nodes)
+            if region.signs:
+                fed = self.connector.sum_refs(region.inputs, region.signs, 0, region.shape)
+            else:  # inputs that are not added are those of its program
+                fed = self.connector.stack_refs(region.inputs, region.shape)
+            builder.add_layer(name, self.neurons[name], fed, drop_ones(region.shape))
+            self.used |= find_operand_nodes(region.nodes)
         self.results = {name: region.result for name, region in self.layers.items()}
         for node in dict.fromkeys((*self._find_readouts(), *self._find_read_maps())):
-            self._mark_used([node])
+            self.used |= find_operand_nodes([node])
             symbol = self.connector.connect(node)
             name = builder.free_name(symbol)
             builder.add_layer(name, READOUT, symbol)
@@ -349,31 +350,14 @@ class Assembler:
                 "weights, or a move; neurons get the values of others from the step before"
             )
 
-    def _find_operands(self, regions: list[Region]) -> set[Node]:
-        """Return the nodes that these neurons need; what no neuron needs is the host's."""
-        nodes: set[Node] = set()
-        waiting = [ref.node for region in regions for node in region.nodes for ref in node.refs]
-        while waiting:
-            node = waiting.pop()
-            if node not in nodes:
-                nodes.add(node)
-                waiting += [ref.node for ref in node.refs]
-        return nodes
-
     def _add_neurons(self, name: str, region: Region) -> None:
-        neuron = recognize_neuron(build_program(region, self.graph, _class_name(region)))
+        stem = _common_path(region).rpartition(".")[2] or "neuron"
+        class_name = "".join(c for c in stem if c.isalnum() or c == "_")
+        neuron = recognize_neuron(build_program(region, self.graph, class_name))
         self.layers[name], self.neurons[name] = region, neuron
         if neuron.fires and neuron.message == "binary":
             self.binary.add(name)
         self.connector.symbols[region.result] = Source(name, drop_ones(region.shape), 0)
-
-    def _mark_used(self, nodes: list[Node]) -> None:
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in self.used:
-                self.used.add(node)
-                waiting += [ref.node for ref in node.refs]
 
     def _find_readouts(self) -> list[Node]:
         """Return the last maps with weights that feed no layer."""
@@ -414,8 +398,11 @@ class Assembler:
         """Return neurons without a state whose inputs are spikes as a sum of these, or as a logical product."""
         if not 0 < len(region.inputs) <= MOST_INPUTS:
             return None
-        given = [self._try_connect(ref, region.shape) for ref in region.inputs]
-        if not all(s is not None and self._is_binary(s) for s in given):
+        try:
+            given = [self.connector.broadcast(ref, region.shape) for ref in region.inputs]
+        except ModelError:
+            return None
+        if not all(map(self._is_binary, given)):
             return None
         table: dict[tuple[int, ...], float] = {}
         for bits in product((0, 1), repeat=len(given)):
@@ -437,18 +424,6 @@ class Assembler:
         total = self.connector.sum_refs(region.inputs, [1 if bit else -1 for bit in fires[0]], 0, region.shape)
         operation = affine_operation(region.path or "and", "and", 1, 1 - sum(fires[0]))
         return Pooled(operation, total, total.shape)
-
-    def _connect_inputs(self, region: Region) -> Symbol:
-        """Return the symbol of what feeds a region's neurons; inputs that are not added are those of its program."""
-        if region.signs:
-            return self.connector.sum_refs(region.inputs, region.signs, 0, region.shape)
-        return self.connector.stack_refs(region.inputs, region.shape)
-
-    def _try_connect(self, ref: Ref, shape: tuple[int, ...]) -> Symbol | None:
-        try:
-            return self.connector.broadcast(ref, shape)
-        except ModelError:
-            return None
 
 
 def _try_inputs(region: Region, bits: tuple[int, ...]) -> float | None:
@@ -496,7 +471,3 @@ def _feeding_path(region: Region, graph: StepGraph) -> str:
             return node.op.site.path
         waiting += [ref.node for ref in node.refs if not ref.delay]
     return ""
-
-
-def _class_name(region: Region) -> str:
-    return "".join(c for c in (_common_path(region).rpartition(".")[2] or "neuron") if c.isalnum() or c == "_")

@@ -1,6 +1,6 @@
 """Express the operators between neurons as linear maps of symbols."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -11,13 +11,19 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operations import UnfollowableError, affine_operation, as_float32, build_operation
+from nwcompile.frontend.torch.functions import matmul_operation, scale_symbol
+from nwcompile.frontend.torch.operations import (
+    UnfollowableError,
+    affine_operation,
+    as_float32,
+    build_operation,
+    sparse_operation,
+)
 from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.record import is_op
 from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
-from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Pooled, Source, Summed, Symbol
-from nwcompile.ir.connection import MatMul, Sparse
+from nwcompile.frontend.torch.symbols import Applied, Picked, Pooled, Source, Summed, Symbol
 
 ERROR_CODE = "NW2307"
 MOVES = frozenset(
@@ -141,12 +147,6 @@ class Connector:
     def _place(self, node: Node) -> str:
         return node.op.site.path or node.name.strip("_")
 
-    def _apply(self, operation: Operation, source: Symbol, shape: tuple[int, ...]) -> Symbol:
-        """Apply an operation; `shape` is that of the result."""
-        given = source if operation.first is None else operation.first(source)
-        result = Applied(operation, given, shape if operation.then is None else operation.output_shape(given.shape))
-        return result if operation.then is None else operation.then(result, shape)
-
     # Entries of tuples.
 
     def _connect_entry(self, node: Node) -> Symbol:
@@ -188,11 +188,8 @@ class Connector:
 
     def _average(self, node: Node) -> Symbol | None:
         source, numbers, shape = self._window(node)
-        if (
-            any(node.args[4:5])
-            or (len(node.args) > 5 and not node.args[5] and any(numbers["padding"]))
-            or any(node.args[6:])
-        ):
+        leaves_out_padding = len(node.args) > 5 and not node.args[5] and any(numbers["padding"])
+        if any(node.args[4:5]) or leaves_out_padding or any(node.args[6:]):
             return None
         given = SimpleNamespace(**numbers, ceil_mode=False, divisor_override=None, count_include_pad=True)
         return Applied(build_operation(torch.nn.AvgPool2d, given, self._place(node), source.shape, True), source, shape)
@@ -204,7 +201,8 @@ class Connector:
         kernel = _pad(node.args, 1, 1, n_axes)
         stride = _pad(node.args, 2, 1, n_axes) if len(node.args) > 2 and node.args[2] else kernel
         padding = _pad(node.args, 3, 0, n_axes)
-        before, after = x.node.shape[-n_axes:], _output(node).shape[-n_axes:]
+        result = node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
+        before, after = x.node.shape[-n_axes:], result.shape[-n_axes:]
         trivial = [k for k in range(n_axes) if (kernel[k], stride[k], padding[k]) == (1, 1, 0)]
         moved = [k for k in range(n_axes) if k not in trivial]
         if moved and moved != list(range(moved[0], n_axes)) or len(moved) > 2:
@@ -247,21 +245,17 @@ class Connector:
         if not used:
             raise ModelError(f"{node.op.site}: torch's {node.name} takes constants only")
         if (places == NOWHERE).any():
-            moved = self._spread(node, [(sources[k], places[which == k] - starts[k], which == k) for k in used], shape)
+            terms: list[Symbol] = []  # entries at places of the result, and 0 elsewhere
+            for k in used:
+                operation = sparse_operation(
+                    self._place(node), node.name, places[which == k] - starts[k], np.flatnonzero(which == k)
+                )
+                terms.append(Applied(operation, sources[k], shape))
+            moved = reduce(lambda a, b: Summed((a, b), shape), terms)
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
         chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
         return _with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
-
-    def _spread(
-        self, node: Node, parts: Iterable[tuple[Symbol, np.ndarray, np.ndarray]], shape: tuple[int, ...]
-    ) -> Symbol:
-        """Return entries of the sources at places of the result, and 0 elsewhere."""
-        terms: list[Symbol] = []
-        for source, pre, places in parts:
-            post = np.flatnonzero(places)
-            terms.append(Applied(_sparse_operation(self._place(node), node.name, pre, post), source, shape))
-        return reduce(lambda a, b: Summed((a, b), shape), terms)
 
     def _connect_elementwise(self, node: Node) -> Symbol:
         if node.name == "_to_copy":
@@ -298,8 +292,8 @@ class Connector:
         """Return `scale * symbol + shift`, with numbers or one for each entry; `node` gives its place."""
         if np.all(scale == 1) and np.all(shift == 0):
             return symbol
-        numbers = {"scale": _per_channel(scale, symbol.shape), "shift": _per_channel(shift, symbol.shape)}
-        return Applied(affine_operation(self._place(node), "affine", **numbers), symbol, symbol.shape)
+        scale, shift = _per_channel(scale, symbol.shape), _per_channel(shift, symbol.shape)
+        return scale_symbol(symbol, scale, shift, self._place(node))
 
     # Maps with weights.
 
@@ -317,7 +311,7 @@ class Connector:
         given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
         shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
         operation = build_operation(torch.nn.Linear, given, self._place(node), shape, True)
-        return self._apply(operation, _with_shape(self.look_up(x), shape), result)
+        return operation.apply(_with_shape(self.look_up(x), shape), result)[1]
 
     def _convolve(self, node: Node) -> Symbol | None:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
@@ -346,7 +340,7 @@ class Connector:
         shape = (x.node.shape[1], *(sizes[k] for k in kept))
         operation = build_operation(kinds[len(kept), transposed], given, self._place(node), shape, True)
         result = (node.shape[1], *(node.shape[2 + k] for k in kept))
-        return self._apply(operation, _with_shape(self.look_up(x), shape), result)
+        return operation.apply(_with_shape(self.look_up(x), shape), result)[1]
 
     def _multiply(self, node: Node) -> Symbol:
         """Return the product of two matrices that both depend on the input."""
@@ -354,12 +348,7 @@ class Connector:
         left, right = ((prod(r.node.shape[:-2]), *r.node.shape[-2:]) for r in (a, b))
         joined = Node(node.op, (a, b), {})
         both = self._move(joined, lambda args, _: torch.cat([x.reshape(-1) for x in args]))
-
-        def connect(source, target, delay, _shape):
-            return MatMul(source, target, left=left, right=right, delay=delay)
-
-        operation = Operation(self._place(node), "matmul", connect, reshapes=True, has_weight=False, has_bias=False)
-        return Applied(operation, both, drop_ones(node.shape))
+        return Applied(matmul_operation(self._place(node), left, right), both, drop_ones(node.shape))
 
     def _probe(self, node: Node) -> Symbol:
         """Return a linear map whose weights are found by trying each input entry alone."""
@@ -379,19 +368,8 @@ class Connector:
         pre, post = (v.numpy() for v in weights.nonzero(as_tuple=True))
         weight = weights[pre, post].float().numpy()
         shape = drop_ones(node.shape)
-        operation = _sparse_operation(self._place(node), node.name, pre, post, weight)
+        operation = sparse_operation(self._place(node), node.name, pre, post, weight)
         return self.scale(Applied(operation, self.look_up(x), shape), 1, shift.numpy(), node)
-
-
-def _sparse_operation(
-    path: str, kind: str, pre: np.ndarray, post: np.ndarray, weight: np.ndarray | None = None
-) -> Operation:
-    weight = np.ones(len(pre), np.float32) if weight is None else weight
-
-    def connect(source, target, delay, _shape):
-        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
-
-    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=False, has_bias=False)
 
 
 def _with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
@@ -411,10 +389,6 @@ def _per_channel(values, shape: tuple[int, ...]):
     values = np.asarray(values, np.float32).reshape(shape)
     first = values.reshape(shape[0], -1)
     return first[:, 0].copy() if (first == first[:, :1]).all() else values
-
-
-def _output(node: Node) -> torch.Tensor:
-    return node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
 
 
 def _pad(args: tuple, place: int, missing: int, n: int = 2) -> list[int]:

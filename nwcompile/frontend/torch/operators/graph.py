@@ -1,9 +1,9 @@
 """The graph of one step: its nodes, what they take from earlier steps, and the values that they compute."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, is_op
+from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op
 
 ERROR_CODE = "NW2307"
 QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil")
@@ -68,7 +68,7 @@ class Node:
     @property
     def is_spike(self) -> bool:
         """Whether the result is a truth value as a number."""
-        return self.name == "_to_copy" and self.op.operands[0].value.dtype == torch.bool
+        return self.op.is_spike
 
     @property
     def is_message(self) -> bool:
@@ -124,10 +124,6 @@ class StepGraph:
                     longest[ref.node] = max(longest.get(ref.node, 0), ref.delay)
         return longest
 
-    def has_first_value(self, node: Node, delay: int) -> bool:
-        """Return whether the module gives a node a value `delay` steps before the first one."""
-        return find_first_value(node, delay) is not None
-
     def initial_value(self, node: Node, delay: int) -> Any:
         """Return a node's value `delay` steps before the first one; 0 if the module does not use it."""
         value = find_first_value(node, delay)
@@ -137,6 +133,18 @@ class StepGraph:
 def is_ref(value) -> bool:
     """Return whether a value is a reference to a node."""
     return isinstance(value, Ref)
+
+
+def find_operand_nodes(nodes: Iterable[Node], is_needed: Callable[[Ref], bool] = lambda ref: True) -> set[Node]:
+    """Return the nodes whose results these need, through references that are needed, and these."""
+    needed: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += [ref.node for ref in node.refs if is_needed(ref)]
+    return needed
 
 
 def find_first_value(node: Node, delay: int) -> Any:
@@ -165,9 +173,13 @@ def run_graph(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[tuple[Node, 
         for k in range(1, longest + 1):
             values[node, -k] = graph.initial_value(node, k)
     for t in range(graph.n_steps):
+
+        def find_value(ref: Ref, t: int = t) -> Any:
+            return values[ref.node, t - ref.delay]
+
         for node in graph.nodes:
             with torch.no_grad():
-                values[node, t] = inputs[t] if node.name == "input" else run_node(node, partial(_find_value, values, t))
+                values[node, t] = inputs[t] if node.name == "input" else run_node(node, find_value)
     return values
 
 
@@ -178,16 +190,8 @@ def run_ops(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[Op, Any]:
         if op.name == "input":
             values[op] = inputs[max(op.step, 0)]
             continue
-        args, kwargs = pytree.tree_map(
-            lambda a: values.get(a, a.value) if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op
-        )
-        with torch.no_grad():
-            values[op] = args[0][args[1]] if op.func is None else op.func(*args, **kwargs)
+        values[op] = call_operator(op.func, op.args, op.kwargs, lambda operand: values.get(operand, operand.value))
     return values
-
-
-def _find_value(values: dict[tuple[Node, int], Any], t: int, ref: Ref):
-    return values[ref.node, t - ref.delay]
 
 
 def run_node(node: Node, find_value: Callable[[Ref], Any], **options):

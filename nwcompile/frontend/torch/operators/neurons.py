@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.kinds.traced import simplify_program
+from nwcompile.frontend.torch.kind import simplify_program
 from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, is_ref, run_node
 from nwcompile.frontend.torch.operators.unroll import REGISTER, SAME_SHAPE
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
@@ -91,10 +91,8 @@ def is_elementwise(node: Node) -> bool:
 
 def _may_loop(node: Node) -> bool:
     """Return whether an operator may lie between a state and its next value."""
-    is_norm = node.name == "native_batch_norm" or (
-        node.name == "getitem" and node.refs[0].node.name == "native_batch_norm"
-    )
-    return is_elementwise(node) or node.name == "reshape" or is_norm
+    whole = node.refs[0].node if node.name == "getitem" else node
+    return is_elementwise(node) or node.name == "reshape" or whole.name == "native_batch_norm"
 
 
 def find_cores(graph: StepGraph) -> dict[Node, int]:
@@ -251,10 +249,8 @@ def _follow_sums(ref: Ref, region: Region, graph: StepGraph) -> dict[Node, int]:
             sign = -sign
         ways[node] = sign
         users = graph.users[node]
-        previous, node = (
-            node,
-            users[0][0] if len(users) == 1 and not users[0][1] and node is not region.result else None,
-        )
+        is_last = len(users) != 1 or users[0][1] or node is region.result
+        previous, node = node, None if is_last else users[0][0]
         if node not in region.members:
             break
     return ways
@@ -267,7 +263,8 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
     """
     states = _find_states(region)
     taken = region.inputs[:1] if region.signs else region.inputs  # what is added before the step is in the first one
-    example = torch.zeros(1, *drop_ones(region.shape), dtype=_float_type(region))
+    dtypes = (n.dtype for n in region.nodes if n.dtype is not None and n.dtype.is_floating_point)
+    example = torch.zeros(1, *drop_ones(region.shape), dtype=next(dtypes, torch.float32))
 
     def step(state: States, *sums: torch.Tensor, **_) -> tuple[dict, torch.Tensor | None]:
         values: dict[tuple[Node, int], Any] = {}
@@ -350,10 +347,6 @@ def _find_states(region: Region) -> dict[tuple[Node, int], str]:
         for n in (*others, *spikes, *before)
         for d in range(inputs.get(n, 0) + 1, longest[n] + 1)
     }
-
-
-def _float_type(region: Region) -> torch.dtype:
-    return next((n.dtype for n in region.nodes if n.dtype is not None and n.dtype.is_floating_point), torch.float32)
 
 
 def drop_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

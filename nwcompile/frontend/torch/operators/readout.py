@@ -1,21 +1,28 @@
-"""Turn what a module computes after its layers into a readout."""
+"""Compare a module's results with its network's outputs, and turn what it computes after the layers into a readout."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.graph import Node, StepGraph, is_ref
+from nwcompile.frontend.torch.operators.connect import MOVES
+from nwcompile.frontend.torch.operators.graph import Node, StepGraph, find_first_value, is_ref
+from nwcompile.frontend.torch.operators.neurons import is_of_messages
 from nwcompile.frontend.torch.operators.record import Op, is_op
+from nwcompile.frontend.torch.operators.roll import find_operands
+from nwcompile.frontend.torch.results import is_multiple
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.sequence.readout import run_readout
+
+if TYPE_CHECKING:
+    from nwcompile.frontend.torch.operators import Assembler
 
 ERROR_CODE = "NW2309"
 OF_PLACE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")  # options that change no value
@@ -26,6 +33,8 @@ UNNAMED = frozenset(  # operators that a description leaves out
     )
 )  # fmt: skip
 CLOSE = 1e-4  # relative to the largest value of a result: sums in another order round otherwise
+UNKNOWN = "?"
+MOST_NAMED = 5  # operators that a warning lists
 
 
 class Record(NamedTuple):
@@ -129,7 +138,11 @@ class ReadoutBuilder:
 
     def _describe(self, readout: Readout) -> str:
         """Return the class that a readout gives, in words: its operators in order."""
-        layers = " and ".join(dict.fromkeys(map(_describe_record, self.records.values())))
+        texts = (
+            repr(row["layer"]) if row["state"] is None else f"state {row['state']!r} of {row['layer']!r}"
+            for row in self.records.values()
+        )
+        layers = " and ".join(dict.fromkeys(texts))
         sums = () if self.graph is None else {self.row_of.get(node) for node in self.graph.sums}
         refs = [r for row in readout.after for r in iterate_references(row["arguments"])]
         refs += [*iterate_references(readout.result)]
@@ -148,7 +161,7 @@ class ReadoutBuilder:
             item = waiting.pop()
             if is_op(item) and item in self.node_of:
                 item = self.node_of[item][0]
-            key = self._key(item)
+            key = item.args if is_op(item) and item.name == "record" else item
             if key in seen or (is_op(item) and not item.depends):
                 continue
             seen.add(key)
@@ -165,22 +178,18 @@ class ReadoutBuilder:
         ops = [item for item in seen if is_op(item) and item not in self.records]
         return nodes, sorted(ops, key=lambda op: op.serial)
 
-    def _key(self, item: Any) -> Any:
-        return item.args if is_op(item) and item.name == "record" else item
-
-    def _find_first(self, node: Node, delay: int, is_sum: bool) -> Any:
-        """Return a node's value before the first step: 0 of a sum. Raises ModelError if the module gives none."""
-        assert self.graph is not None, "only graphs have nodes"
-        if not self.graph.has_first_value(node, delay) and not is_sum:
-            raise ModelError(f"{node.op.site}: torch's {node.name} has no value before the first step")
-        return self.graph.initial_value(node, delay)
-
     def _initial_values(self, node: Node, nodes: list[Node]) -> dict[str, dict]:
-        """Return references to a node's values before the first step, by delay."""
+        """Return references to a node's values before the first step, by delay. Raises ModelError if there are none."""
         users = [(user, ref.delay) for user in nodes for ref in user.refs if ref.node is node and ref.delay]
         longest = max((delay for _, delay in users), default=0)
-        is_sum = node.name == "add" and {user for user, _ in users} == {node}
-        return {str(k): self._constant((node, k), self._find_first(node, k, is_sum)) for k in range(1, longest + 1)}
+        is_sum = node.name == "add" and {user for user, _ in users} == {node}  # which starts from 0
+        before = {}
+        for k in range(1, longest + 1):
+            assert self.graph is not None, "only graphs have nodes"
+            if find_first_value(node, k) is None and not is_sum:
+                raise ModelError(f"{node.op.site}: torch's {node.name} has no value before the first step")
+            before[str(k)] = self._constant((node, k), self.graph.initial_value(node, k))
+        return before
 
     def _make_row(self, op: Op, args, kwargs) -> dict:
         name = op.name
@@ -277,9 +286,96 @@ def record_layers(network: Network, inputs: torch.Tensor) -> Run:
     return simulate(network, inputs.float().cpu().numpy(), record="all")
 
 
-def _describe_record(row: dict) -> str:
-    return repr(row["layer"]) if row["state"] is None else f"state {row['state']!r} of {row['layer']!r}"
-
-
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
+    """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
+
+    `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
+    operators of each result.
+    """
+    graph, network = assembler.graph, assembler.network
+    things, start = [], 0
+    for size in sizes:
+        ops = graph.outputs[start : start + size]
+        start += size
+        if not any(op.depends for op in ops):
+            things.append("")
+            continue
+        result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
+        thing = _describe_result(result, assembler, [values for _, values in runs])
+        things.append(_name_operators(ops, assembler) if thing == UNKNOWN else thing)
+    return things if network.layers else [""] * len(things)
+
+
+def _name_operators(result: list[Op], assembler: "Assembler") -> str:
+    """Name the operators that a result takes and the network has not."""
+    graph = assembler.graph
+    taken = {(op.name, op.site) for op in find_operands(result)}
+    ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
+    ops = [op for op in ops if op.name not in (*MOVES, "getitem") and (op.name, op.site) in taken]
+    texts = list(dict.fromkeys(f"torch's {op.name.strip('_')} ({op.site})" for op in ops))
+    texts = texts or ["the choice of some steps or entries"]
+    return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
+
+
+def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict]) -> str:
+    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN."""
+    graph, network = assembler.graph, assembler.network
+
+    def is_record(node: Node) -> bool:
+        return _is_record(result, [stack_steps(values, node, graph) for values in runs])
+
+    for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
+        if is_record(assembler.results[name]):
+            return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
+    for name, region in assembler.layers.items():
+        inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
+        if region.fires and any(map(is_record, inside)):
+            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
+    return UNKNOWN
+
+
+def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool:
+    """Return whether results are the records, both `[T, n]`, or their sums `[1, n]`, times a positive number."""
+    if results[0].shape != records[0].shape:
+        records = [record.sum(0, keepdim=True) for record in records]
+    if results[0].shape != records[0].shape:
+        return False
+    result, record = torch.cat(results).double(), torch.cat(records).double()
+    return is_multiple(result, record) if record.any() else not result.any()
+
+
+def find_readout(
+    assembler: "Assembler", runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
+) -> Readout | None:
+    """Return the readout of the module's first result; None if it takes more than what the layers do."""
+    graph, network = assembler.graph, assembler.network
+    if not network.layers:
+        return None
+    run = record_layers(network, inputs)
+    records = Records(network, run)
+    results = {node: name for name, node in assembler.results.items()}
+    inside = {node: name for name, region in assembler.layers.items() for node in region.nodes}
+
+    def find_record(item: Any) -> Record | None:
+        if item in results:
+            neuron = network.node(results[item]).neuron
+            return Record(results[item], None if neuron.fires else neuron.readout)
+        if item not in inside or item.size != assembler.layers[inside[item]].result.size:
+            return None
+        values = torch.stack([stack_steps(values, item, graph) for _, values in runs])
+        return records.find(values, inside[item])
+
+    try:
+        expected = [torch.stack([values.get(op, op.value) for op in outputs]) for values, _ in runs]
+        return build_readout(graph, graph.n_steps, find_record, outputs, run, torch.stack(expected))
+    except ModelError:
+        return None
+
+
+def stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
+    """Return a node's value in all steps, `[T, n]`."""
+    return torch.stack([values[node, t].reshape(-1) for t in range(graph.n_steps)])

@@ -1,6 +1,7 @@
 """Record the ATen operators that a module runs on the example, as a graph without in-place operations."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -77,6 +78,11 @@ class Op:
         """Operators among the arguments, in order."""
         return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_op) if is_op(leaf)]
 
+    @property
+    def is_spike(self) -> bool:
+        """Whether the result is a truth value as a number."""
+        return self.name == "_to_copy" and self.operands[0].value.dtype == torch.bool
+
 
 def is_op(value) -> bool:
     """Return whether a value is an operator."""
@@ -93,10 +99,14 @@ def make_op(func, args: tuple, kwargs: dict, value, site: Site) -> Op:
 
 def run_op(func, args: tuple, kwargs: dict, site: Site) -> Op:
     """Run an operator on the values of its operands; `func` None takes an entry of a tuple."""
-    plain, named = pytree.tree_map(lambda a: a.value if is_op(a) else a, (args, kwargs), is_leaf=is_op)
+    return make_op(func, args, kwargs, call_operator(func, args, kwargs), site)
+
+
+def call_operator(func, args, kwargs: dict, find_value: Callable[[Op], Any] = lambda op: op.value) -> Any:
+    """Return an operator's result on the values of its operands, without gradients."""
+    plain, named = pytree.tree_map(lambda a: find_value(a) if is_op(a) else a, (args, kwargs), is_leaf=is_op)
     with torch.no_grad():
-        value = plain[0][plain[1]] if func is None else func(*plain, **named)
-    return make_op(func, args, kwargs, value, site)
+        return plain[0][plain[1]] if func is None else func(*plain, **named)
 
 
 def constant_op(value: torch.Tensor, site: Site) -> Op:

@@ -11,7 +11,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value, is_ref, run_node
+from nwcompile.frontend.torch.operators.graph import (
+    Node,
+    Ref,
+    StepGraph,
+    find_first_value,
+    find_operand_nodes,
+    is_ref,
+    run_node,
+)
 from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
@@ -78,14 +86,10 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
                 f"{op.site}: torch's {op.name} draws random numbers; backends must agree, so that a chip draws none; "
                 "leave the noise out in eval mode"
             )
-        waiting += _find_zeros(op) or op.operands
+        # Factors of a constant product that make it zero, whatever the others are: noise of strength 0.
+        zeros = [o for o in op.operands if not o.value.any()] if op.name == "mul" and not op.depends else []
+        waiting += zeros or op.operands
     return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
-
-
-def _find_zeros(op: Op) -> list[Op]:
-    """Return the factors of a constant product that make it zero, whatever the others are: noise of strength 0."""
-    is_constant_product = op.name == "mul" and not op.depends
-    return [o for o in op.operands if not o.value.any()] if is_constant_product else []
 
 
 def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
@@ -242,9 +246,9 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
     def describe(value, now: int):
         if not is_op(value) or not value.depends:
             return _hash_value(value, hashes)
-        return (
-            ("fixed", place[value]) if value.step == NEVER else (now - value.step, place[value] * (value.step == now))
-        )
+        if value.step == NEVER:
+            return "fixed", place[value]
+        return now - value.step, place[value] * (value.step == now)
 
     def describe_op(op: Op, now: int) -> tuple:
         if op.name == "input":
@@ -338,12 +342,8 @@ def _match_partial_sum(node: Node, op: Any, t: int) -> list[tuple[Ref, Any]]:
     late = [ref for ref in terms if ref.delay > t]
     if len(late) == 2 and is_op(op) and op.func is not None:  # before the first step both are: a map of spikes is late
         late = [ref for ref in late if ref.node.name not in SAME_SHAPE]
-    if (
-        node.name not in ("add", "sub")
-        or len(terms) != 2
-        or len(late) != 1
-        or (node.name, late[0]) == ("sub", terms[0])
-    ):
+    is_sum = node.name in ("add", "sub") and len(terms) == 2 and len(late) == 1
+    if not is_sum or (node.name, late[0]) == ("sub", terms[0]):
         return []
     place = terms.index(late[0])
     if is_op(op) and op.name == node.name:
@@ -415,7 +415,7 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
             ref.delay += late
         node.shift += late
 
-    staying = _find_operands_now(fixed)
+    staying = find_operand_nodes(fixed, lambda ref: not ref.delay)  # in the same step
     is_changed = True
     while is_changed:
         is_changed = False
@@ -437,18 +437,6 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
     now.add_nodes_from(graph.nodes)
     place = {node: i for i, node in enumerate(graph.nodes)}
     graph.nodes = list(nx.lexicographical_topological_sort(now, key=place.__getitem__))
-
-
-def _find_operands_now(nodes: set[Node]) -> set[Node]:
-    """Return the nodes whose results these need in the same step, and these."""
-    needed: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting += [ref.node for ref in node.refs if not ref.delay]
-    return needed
 
 
 def _find_sums(graph: StepGraph) -> set[Node]:

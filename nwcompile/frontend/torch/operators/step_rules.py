@@ -347,10 +347,6 @@ def _addmm(do: "Unroller", op: Op, bias, left, right, **options) -> Any:
     return _multiply(do, op, left, right, lambda a, b: do.emit(op.func, bias, a, b))
 
 
-def _matmul(do: "Unroller", op: Op, left, right) -> Any:
-    return _multiply(do, op, left, right, lambda a, b: do.emit(op.func, a, b))
-
-
 def _multiply(do: "Unroller", op: Op, left, right, run: Callable[[Op, Op], Op]) -> Any:
     """Unroll a matrix product: along rows of `left`, columns of `right`, or a batch of matrices."""
     if not isinstance(left, Steps) and not isinstance(right, Steps):
@@ -429,5 +425,7 @@ OF_SEVERAL: dict[str, Callable] = {
     "select_scatter": _select_scatter,
     "slice_scatter": _slice_scatter,
     "addmm": _addmm,
-    **dict.fromkeys(("mm", "bmm"), _matmul),
+    **dict.fromkeys(
+        ("mm", "bmm"), lambda do, op, left, right: _multiply(do, op, left, right, lambda a, b: do.emit(op.func, a, b))
+    ),
 }

@@ -55,13 +55,8 @@ def set_times(entries: list[Op], n_steps: int) -> list[Op]:
     early = {t - e.step for t, e in enumerate(entries) if e.depends}
     if len(entries) != n_steps or len(early) != 1 or min(early) < 1:
         return entries
-    return [_move_op(e, t) if e.depends else e for t, e in enumerate(entries)]
-
-
-def _move_op(op: Op, step: int) -> Op:
-    """Return an operator that has the result of `op` in a later step."""
-    moved = make_op(aten.reshape.default, (op, list(op.value.shape)), {}, op.value, op.site)
-    return replace(moved, step=step)
+    moved = (make_op(aten.reshape.default, (e, list(e.value.shape)), {}, e.value, e.site) for e in entries)
+    return [replace(m, step=t) if e.depends else e for t, (e, m) in enumerate(zip(entries, moved, strict=True))]
 
 
 def find_steps(value) -> list[Steps]:

@@ -1,10 +1,12 @@
 """Unroll a recording over time: a tensor with an axis of steps becomes one operator for each step.
 
-An operator of one step keeps the axis, with one entry, so that it has the arguments of the recorded operator.
+An operator of one step keeps the axis, with one entry, so that it has the arguments of the recorded operator. A module
+that gets one input for all steps repeats it somewhere, or loops over the steps.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -12,8 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import NEVER, Op, Site, aten, constant_op, is_op, make_op
-from nwcompile.frontend.torch.operators.repeats import Repeat, count_loops, find_repeats
+from nwcompile.frontend.torch.operators.record import NEVER, Op, Site, aten, call_operator, constant_op, is_op, make_op
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps
 
@@ -41,6 +42,18 @@ NO_MAP = {  # what operators do that no weights can
     "native_layer_norm": NORM,
     "native_group_norm": NORM,
 }
+COPIES = (
+    "repeat", "expand", "stack", "cat", "unsqueeze", "select_scatter", "slice_scatter", "clone", "detach", "alias",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Copies of `source` along a new leading `axis`; steps that are not `written` hold constants."""
+
+    source: Op
+    axis: int
+    written: tuple[bool, ...]
 
 
 def unroll_steps(ops: list[Op], time_axis: int | None) -> tuple[dict[Op, Any], list[Op]]:
@@ -80,8 +93,10 @@ class Unroller:
         self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
         self.repeats: dict[Op, Repeat] = {}
         self.n_steps = 0
-        self.last_spike = max((op.serial for op in ops if _is_spike(op)), default=NEVER)
-        self.mixed = {op.site for op in ops if op.name in JOINS and _count_places(op.operands) > 1}
+        self.last_spike = max((op.serial for op in ops if op.depends and op.is_spike), default=NEVER)
+        self.mixed = {
+            op.site for op in ops if op.name in JOINS and len({(o.name, o.site) for o in op.operands if o.depends}) > 1
+        }
         if time_axis is not None:
             self.n_steps = ops[0].value.shape[time_axis]
         else:
@@ -114,10 +129,8 @@ class Unroller:
 
     def emit(self, func, *args, step: int = NEVER, **kwargs) -> Op:
         """Return an operator of a single step, in `step` or later."""
-        plain, named = pytree.tree_map(lambda a: a.value if is_op(a) else a, (args, kwargs), is_leaf=is_op)
         try:
-            with torch.no_grad():
-                value = plain[0][plain[1]] if func is None else func(*plain, **named)
+            value = call_operator(func, args, kwargs)
         except (RuntimeError, IndexError) as e:
             what = f"one step alone cannot be computed ({str(e).splitlines()[0].rstrip('.')})"
             raise self.make_refusal(what, "compute every step alone, with states of one step") from None
@@ -210,11 +223,66 @@ class Unroller:
         return self.sliced[key]
 
 
-def _is_spike(op: Op) -> bool:
-    """Return whether an operator makes a number of a truth value."""
-    return op.name == "_to_copy" and op.depends and op.operands[0].value.dtype == torch.bool
+def find_repeats(ops: list[Op]) -> dict[Op, Repeat]:
+    """Return the operators that hold one value in every step, or in those that are written so far."""
+    places: dict[Op, tuple[Op, torch.Tensor]] = {}  # the source, and its entry at every place; -1: a constant
+    repeats = {}
+    for op in ops:
+        sources = {places[o][0] if o in places else o for o in op.operands if o.depends}
+        if op.name not in COPIES or len(sources) != 1:
+            continue
+        source = sources.pop()
+
+        def find_entries(operand, source=source):
+            if not is_op(operand) or operand in places:
+                return places[operand][1] if is_op(operand) else operand
+            shape = operand.value.shape
+            return torch.arange(shape.numel()).reshape(shape) if operand is source else torch.full(shape, -1)
+
+        args, kwargs = pytree.tree_map(find_entries, (op.args, op.kwargs), is_leaf=is_op)
+        entries = op.func(*args, **kwargs)
+        places[op] = source, entries
+        repeat = _read_repeat(op, source, entries)
+        if repeat is not None:
+            repeats[op] = repeat
+    n_steps = next((len(repeat.written) for repeat in repeats.values() if all(repeat.written)), 0)
+    return {op: repeat for op, repeat in repeats.items() if len(repeat.written) == n_steps}
 
 
-def _count_places(ops: list[Op]) -> int:
-    """Return how many places in the code compute these operators."""
-    return len({(op.name, op.site) for op in ops if op.depends})
+def _read_repeat(op: Op, source: Op, entries: torch.Tensor) -> Repeat | None:
+    """Return the axis along which the entries are those of the source, in order, once for each step."""
+    given = [list(o.value.shape) for o in (source, *op.operands)]
+    for axis in range(min(2, entries.ndim - 1)):
+        without, one = list(entries.shape), list(entries.shape)
+        del without[axis]
+        one[axis] = 1
+        is_leading = axis == 0 or op.name in ("repeat", "expand")
+        steps = entries.movedim(axis, 0).flatten(1)
+        if steps.shape != (max(len(steps), 2), source.value.numel()):
+            continue
+        written = (steps == torch.arange(steps.shape[1])).all(1)
+        is_repeat = written.any() and bool((written | (steps == -1).all(1)).all())
+        if is_repeat and (without in given or (one in given and is_leading)):
+            return Repeat(source, axis, tuple(written.tolist()))
+    return None
+
+
+def count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
+    """Return the number of steps of a loop, and the step of every operator in it, from the runs of its place.
+
+    The first runs may compute from initial states only.
+    """
+    runs: dict[tuple, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.site.frames:
+            inside = op.site.frames[: op.site.n_inside]  # a part may be called at several places
+            runs[op.site.modules, inside or op.site.frames, op.name].append(op)
+    runs = {place: run for place, run in runs.items() if any(op.depends for op in run)}
+    counts = Counter(len(run) for run in runs.values() if len(run) > 1)
+    if not counts:
+        return 1, {}
+    n_steps = counts.most_common(1)[0][0]
+    enough = sum(counts.values()) // 10  # code that all layers share runs once for each layer and step
+    n_steps = min(n for n, often in counts.items() if n_steps % n == 0 and (often > enough or n == n_steps))
+    whole = [run for run in runs.values() if len(run) % n_steps == 0]
+    return n_steps, {op: k // (len(run) // n_steps) for run in whole for k, op in enumerate(run)}
