@@ -68,8 +68,9 @@ def all_steps(_module: torch.nn.Module) -> tuple[str, ...]:
 def clear_buffers(module: torch.nn.Module, names: tuple[str, ...]) -> None:
     """Empty the buffers of these names that a module has; its next call makes them."""
     for name in names:
-        if name in module._buffers:
-            module._buffers[name] = module._buffers[name].new_zeros(0)
+        buffer = module._buffers.get(name)
+        if buffer is not None:
+            module._buffers[name] = buffer.new_zeros(0)
 
 
 def layer_error(module: torch.nn.Module, layer: str, text: str) -> ModelError:
