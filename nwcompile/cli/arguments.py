@@ -212,7 +212,7 @@ def _add_bits(parser: Parser) -> None:
 
 
 def _add_robustness(parser: Parser) -> None:
-    from nwcompile.sim.robustness import MAX_DEVICES  # imported here because it loads Numba
+    from nwcompile.sim.variation import MAX_DEVICES  # imported here because it loads Numba
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")

@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
 from nwcompile.ir.shown import count_text
-from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variation
+from nwcompile.sim.variation import Robustness, iter_accuracies, merge_variation
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

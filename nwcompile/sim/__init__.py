@@ -10,7 +10,7 @@ a stream on any machine; one piece of its result     Session; Chunk           se
 options that exclude each other                      RunOptions               run_options.py
 compare the backends with each other                 crosscheck               crosscheck.py
 compare a program with its float network             float_difference         float_difference.py
-device mismatch, and the accuracy that it costs      Devices, robustness      variation.py, robustness.py
+device mismatch, and the accuracy that it costs      Devices, robustness      variation.py
 check and convert inputs; lists of spiking lines     prepare_inputs; frames_of inputs.py
 predict the memory of a run                          verify_simulation        memory.py
 check the numbers that messages carry                verify_counts            values.py

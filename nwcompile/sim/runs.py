@@ -27,18 +27,18 @@ def run_machine(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int) -
 def record_rows(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int) -> Rows:
     """Simulate whole samples; return aligned spikes and states [B, T, *shape], and the counts of all rows."""
     network = machine.model.network if isinstance(machine.model, Program) else machine.model
-    n_samples, counts = count_samples(inputs), machine.empty_counts(machine.n_rows)
+    n_samples = count_samples(inputs)
     groups, pace = groups_of_samples(n_samples, machine.samples_at_once(n_samples)), Pace(machine.least_rows)
     if len(groups) == 1 and not has_checkpoint():
         done = machine.advance(machine.start(n_samples), inputs, slice(0, machine.n_rows), n_steps)
         return _align_rows(network, done, machine.late, n_steps)
-    record = empty_rows(network, machine.recorded, n_samples, n_steps, counts)
+    record = empty_rows(network, machine.recorded, n_samples, n_steps, machine.empty_counts(machine.n_rows))
     for some in groups:
         spikes = {name: a[some] for name, a in record.spikes.items()}
         states = {name: {state: a[some] for state, a in of.items()} for name, of in record.states.items()}
         group = Rows(spikes, states, machine.empty_counts(machine.n_rows))
         _run_group(machine, some, {name: x[some] for name, x in inputs.items()}, group, n_steps, pace)
-        for name, total in counts.items():
+        for name, total in record.counts.items():
             (np.maximum if name == "peaks" else np.add)(total, group.counts[name], out=total)
     return record
 

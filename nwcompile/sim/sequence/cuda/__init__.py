@@ -4,9 +4,7 @@ purpose                                              class or function        fi
 a network on the device, ready to run                Inference                inference.py
 exact integer matrix products                        Product                  product.py
 connections of every kind                            build_synapses           synapses.py
-the neurons of a layer over time                     GpuNeurons               neurons.py
+the neurons of a layer over time; with its own loop  GpuNeurons; loop_of      neurons.py
 a layer of neuron programs over time                 GpuProgram               programs.py
-launch sizes, and events of both kinds of neurons    block_of, given_events   launch.py
-small recurrent layers in one kernel                 loop_of                  loop.py
 the device, or the error that it is missing          find_gpu                 device.py
 """

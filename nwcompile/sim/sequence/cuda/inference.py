@@ -14,8 +14,7 @@ import torch
 
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.machine import Rows
-from nwcompile.sim.sequence.cuda.loop import loop_of
-from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
+from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan, loop_of
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.programs import GpuProgram, ProgramScan
 from nwcompile.sim.sequence.cuda.synapses import build_synapses

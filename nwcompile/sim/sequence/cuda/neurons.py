@@ -1,19 +1,65 @@
 """A layer's neurons on a GPU: a proof that 32 bits suffice, and one run of the scan over time."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Node
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.gpu.neuron import scan
 from nwcompile.kernels.gpu.recurrent_neuron import scan_loop
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
-from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
-from nwcompile.sim.sequence.cuda.loop import Loop
+from nwcompile.sim.reference.synaptic_sums import apply_connection, unit_connection
 from nwcompile.sim.sequence.cuda.product import INT32
 
+FEW_LANES = 1 << 15  # With at most this many neurons over all samples, blocks of one warp use more multiprocessors.
+AHEAD_STEPS = 8  # Steps of input that are prefetched while a step is computed.
 LOOP_AHEAD_STEPS = 4  # Fewer steps are read ahead in the recurrent kernel, whose weights take most registers.
 RULE_ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")
+MAX_NEURONS = 128  # The recurrent weights of 128 neurons fit into the registers of one program.
+
+
+def block_of(n_lanes: int) -> int:
+    """Return the lanes per program for `n_lanes` neurons over all samples."""
+    return 32 if n_lanes <= FEW_LANES else 128
+
+
+def given_events(
+    sums: torch.Tensor, touched: torch.Tensor | None, unread: torch.Tensor
+) -> tuple[torch.Tensor, tuple[int, ...]]:
+    """Return the events, or the placeholder `unread`, and the strides of both inputs for the kernels."""
+    events = unread if touched is None else touched
+    strides = sums.stride(0), sums.stride(1), events.stride(0), events.stride(1), int(events.shape[2] > 1)
+    return events, strides
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Recurrent synapses on the device: `weight` int32[n, n] from row to column, and `synapse` uint8[n, n], 0 or 1."""
+
+    weight: torch.Tensor
+    synapse: torch.Tensor
+
+
+def loop_of(node: Node, edges: list[tuple[Connection, int]], device: torch.device) -> Loop | None:
+    """Merge a layer's connections to itself, given with delays, into one table; None if the kernel does not support it.
+
+    The kernel supports up to MAX_NEURONS neurons, delays of one step, and weights of 32 bits.
+    """
+    n = node.n_neurons
+    if n > MAX_NEURONS or any(delay != 1 for _, delay in edges):
+        return None
+    one_spike_each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
+    weight, n_synapses = (
+        sum(apply_connection(table(c), one_spike_each, node.shape).reshape(n, n) for c, _ in edges)
+        for table in (lambda c: c.replace(bias=None), unit_connection)
+    )
+    if np.abs(weight).max() >= 1 << 31:
+        return None
+    arrays = (np.ascontiguousarray(weight, np.int32), np.ascontiguousarray(n_synapses > 0, np.uint8))
+    return Loop(*(torch.from_numpy(a).to(device) for a in arrays))
 
 
 class GpuNeurons:

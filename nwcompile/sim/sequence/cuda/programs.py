@@ -9,7 +9,7 @@ from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, find_ranges, fits
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
 from nwcompile.sim.reference.program_step import stays_at_rest
-from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
+from nwcompile.sim.sequence.cuda.neurons import AHEAD_STEPS, block_of, given_events
 
 
 class GpuProgram:
