@@ -44,6 +44,7 @@ _HOME = {
     "demo": "nwcompile.workbench.demo",
     "encode": "nwcompile.frontend.encode",
     "estimate": "nwcompile.workbench.estimate",
+    "evaluate": "nwcompile.sim.accuracy",
     "from_lava": "nwcompile.frontend.lava",
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",

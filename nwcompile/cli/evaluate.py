@@ -9,14 +9,12 @@ from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_usage, is_program, model_network, read_network
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import interval_text
-from nwcompile.sim import simulate
-from nwcompile.sim.accuracy import accuracy, share_interval
-from nwcompile.sim.answers import answer_rule, record_for, warn_of_answers
+from nwcompile.sim.accuracy import accuracy, find_accuracy
+from nwcompile.sim.answers import answer_rule, warn_of_answers
 from nwcompile.sim.inputs import prepare_inputs
 
 ERROR_CODE = "NW1006"
@@ -45,14 +43,13 @@ def run(args: Namespace) -> int:
         assert program is not None, "the model is a program"
         of_answers = program.network
         data = data.laid_out(of_answers.layout)
-    backend = args.backend or "sequence"
-    result: dict[str, float] = {}
+    backend, found = args.backend or "sequence", {}
     if network is not None:
-        result["float"] = _float_accuracy(network, data)
+        found["float"] = find_accuracy(network, data.x, data.labels)
     if program is not None:
-        result["chip"] = _program_accuracy(program, data, backend, args.device)
+        found["chip"] = find_accuracy(program, data.x, data.labels, backend, args.device)
     n_samples = len(data.labels)
-    interval = {name: share_interval(part, n_samples) for name, part in result.items()}
+    result, interval = ({name: getattr(e, key) for name, e in found.items()} for key in ("accuracy", "interval"))
     if args.json:
         chip = program.chip.name if program is not None else None
         doc = {"n_samples": n_samples, "accuracy": result, "interval": interval}
@@ -70,14 +67,6 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _float_accuracy(network: Network, data: Data) -> float:
-    return accuracy(simulate(network, data.x, record=record_for(network)), data.labels)
-
-
-def _program_accuracy(program: Program, data: Data, backend: str, device: str) -> float:
-    return accuracy(simulate(program, data.x, backend, device, record=record_for(program.network)), data.labels)
-
-
 def measure_accuracy(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
     """The `accuracy` argument of `nw.report`: of the run, and of the float model if given; None without labels."""
     if data.y is None:
@@ -85,5 +74,6 @@ def measure_accuracy(args: Namespace, program: Program, result: Run, data: Data)
     accuracies = {"chip": accuracy(result, data.y)}
     warn_of_answers(program.network, "the accuracy")
     if args.model_of is not None:
-        accuracies["float"] = _float_accuracy(read_network(args.model_of, args, data.example), data)
+        network = read_network(args.model_of, args, data.example)
+        accuracies["float"] = find_accuracy(network, data.x, data.labels).accuracy
     return {**accuracies, "n_samples": len(data.y)}

@@ -1,16 +1,63 @@
-"""Accuracy: the share of labeled samples that a run classifies correctly, and its confidence interval."""
+"""Accuracy: the share of labeled samples that a model classifies correctly, and its confidence interval."""
 
+from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.sim.answers import find_answers
+from nwcompile.ir.shown import count_text
+from nwcompile.sim import simulate
+from nwcompile.sim.answers import answer_rule, find_answers, record_for, warn_of_answers
 
 ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
+LARGEST_LABEL = 1 << 53  # Labels are whole numbers that float64 holds exactly.
 Z_95 = 1.959964  # Standard deviations around the mean that contain 95 % of a normal distribution.
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy of a model on labeled samples, 0..1, and its 95 % confidence interval (`share_interval`).
+
+    `rule`: how the class of a sample is read from the outputs, as text.
+    """
+
+    accuracy: float
+    interval: tuple[float, float]
+    n_samples: int
+    rule: str
+
+    def __repr__(self) -> str:
+        low, high = (f"{100 * end:.1f}" for end in self.interval)
+        samples = count_text(self.n_samples, "sample")
+        return f"{100 * self.accuracy:.2f} % ({low} to {high} % at 95 % confidence, {samples}); {self.rule}"
+
+
+@checked("backend", "device")
+def evaluate(model: Network | Program, x, y, backend: str | None = None, device: str = "cpu") -> Evaluation:
+    """Measure the accuracy of a network or a program on labeled samples.
+
+    `x` is an input of `simulate`, `y` int[B] the labels. By default a network runs on backend "reference", a program on
+    "sequence". An NwWarning says if the imported module may answer by another rule. Raises ModelError for unusable `x`
+    or `y`, or several outputs without a readout, and the errors of `simulate`.
+    """
+    found = find_accuracy(model, x, y, backend, device)
+    warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy")
+    return found
+
+
+def find_accuracy(model: Network | Program, x, y, backend: str | None = None, device: str = "cpu") -> Evaluation:
+    """Measure the accuracy as `evaluate` does, without its warning."""
+    network = model if isinstance(model, Network) else model.network
+    backend = backend or ("sequence" if isinstance(model, Program) else "reference")
+    result = simulate(model, x, backend, device, record=record_for(network))
+    share = accuracy(result, label_array(y, result.n_samples))
+    return Evaluation(share, share_interval(share, result.n_samples), result.n_samples, answer_rule(network))
 
 
 def accuracy(result: Run, labels: np.ndarray) -> float:
@@ -26,6 +73,21 @@ def accuracy(result: Run, labels: np.ndarray) -> float:
     if n_classes is not None:
         check_labels(labels, n_classes)
     return share_right(answers, labels)
+
+
+def label_array(y, n_samples: int) -> np.ndarray:
+    """Return labels as int64[B]. Raises ModelError unless they are whole numbers, one per sample."""
+    try:
+        labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError("labels y must be an array of whole numbers, one for each sample") from None
+    if labels.shape != (n_samples,):
+        raise ModelError(
+            f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample"
+        )
+    if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any() or (np.abs(labels) > LARGEST_LABEL).any():
+        raise ModelError("labels y must be whole numbers, each the index of an output neuron")
+    return labels.astype(np.int64)
 
 
 def check_labels(labels: np.ndarray, n_outputs: int) -> None:

@@ -42,14 +42,13 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
-from nwcompile.sim.accuracy import accuracy
+from nwcompile.sim.accuracy import accuracy, label_array
 from nwcompile.sim.answers import record_for, warn_of_answers
 from nwcompile.sim.inputs import prepare_inputs
 
 ERROR_CODE = "NW6106"
 MAX_DEVICES = 1_000_000  # More devices than this are a mistake: they would take weeks.
 LARGEST_SEED = (1 << 63) - 1
-LARGEST_LABEL = 1 << 53  # Labels are whole numbers that float64 holds exactly.
 FRACTION_BITS = 6  # A unit of weight is divided into 64, so rounding changes a weight by less than 1 %.
 LARGEST_WEIGHT_BITS = 27  # Weights of 27 bits times a factor up to 8 fit the 31 bits that every backend supports.
 LARGEST_STATE_BITS = 32
@@ -326,19 +325,3 @@ def merge_variation(chip: Chip, given: Variation) -> Variation:
             "command line --weight 0.1, ...), or write them into the [variation] of its chip file"
         )
     return Variation(**both)
-
-
-def label_array(y, n_samples: int) -> np.ndarray:
-    """Return labels as int64[B]. Raises ModelError unless they are whole numbers, one per sample."""
-    try:
-        labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
-    except (TypeError, ValueError, RuntimeError):
-        raise ModelError("labels y must be an array of whole numbers, one for each sample", code="NW6003") from None
-    if labels.shape != (n_samples,):
-        raise ModelError(
-            f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample",
-            code="NW6003",
-        )
-    if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any() or (np.abs(labels) > LARGEST_LABEL).any():
-        raise ModelError("labels y must be whole numbers, each the index of an output neuron", code="NW6003")
-    return labels.astype(np.int64)

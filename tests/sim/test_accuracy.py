@@ -1,9 +1,11 @@
-"""Intervals of shares and of losses: published values, and how often they hold what is true."""
+"""Accuracy of a model; intervals of shares and of losses: published values, and how often they hold what is true."""
 
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.sim.accuracy import loss_interval, ratio_interval, share_interval
+from tests.made.nets import FIXED, dense_net
 
 N_TRIALS = 400
 
@@ -43,3 +45,21 @@ def test_intervals_hold_the_truth_in_about_95_percent_of_the_draws():
 def test_one_sample_does_not_bound_a_ratio():
     assert ratio_interval(np.array([3]), np.array([10])) == (0.0, 1.0)
     assert ratio_interval(np.array([0]), np.array([0])) == (0.0, 0.0)
+
+
+def test_evaluate_counts_right_answers_of_networks_and_programs():
+    x = (np.random.default_rng(0).random((40, 8, 6)) < 0.4).astype(np.int8)
+    network = dense_net(6, 12, 4, spec=FIXED.replace(reset="subtract"))
+    program = nw.compile(network, "tiny")
+    y = nw.simulate(program, x).output.sum(1).argmax(1)
+    y[:10] = (y[:10] + 1) % 4
+    for found in (nw.evaluate(program, x, y), nw.evaluate(program, x, y, "cycle"), nw.evaluate(network, x, y)):
+        assert (found.accuracy, found.n_samples) == (0.75, 40)
+        assert found.interval == share_interval(0.75, 40)
+        assert repr(found) == "75.00 % (59.8 to 85.8 % at 95 % confidence, 40 samples); " + found.rule
+    with pytest.raises(
+        nw.ModelError, match=r"^labels y of shape \[2\] do not fit the 40 samples of x; give one for each"
+    ):
+        nw.evaluate(program, x, [0, 1])
+    with pytest.raises(nw.ModelError, match="^labels y are 0..4, but the output has 4 neurons, 0..3$"):
+        nw.evaluate(program, x, np.arange(40) % 5)

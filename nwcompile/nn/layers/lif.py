@@ -112,7 +112,8 @@ class LIFLayer(Prepared):
 
     In every step, with beta = exp(-dt/tau) rounded to float32:
       v = beta*v + i;  s = 1 if v >= threshold else 0;
-      reset: "subtraction" v = v - s*threshold, "zero" v = 0 where s = 1, "none" v stays; `mem` is v after it.
+      reset: "subtraction" (or "subtract") v = v - s*threshold, "zero" v = 0 where s = 1, "none" v stays;
+      `mem` is v after it.
     `layer_topology="RC"` adds spikes(t-1) @ w_rec to the current, with `w_rec` of shape `[N, N]`.
 
     The input is `[B, N]` or `[B, T, N]`. The N neurons may form a map, as in `[B, C, H, W]` or
@@ -152,6 +153,7 @@ class LIFLayer(Prepared):
         if n_neurons < 1:
             raise ModelError(f"{type(self).__name__}: n_neurons is {n_neurons}, must be >= 1")
         self.n_neurons = n_neurons
+        reset_mechanism = "subtraction" if reset_mechanism == "subtract" else reset_mechanism
         if reset_mechanism not in RESETS:
             raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, RESETS))
         if layer_topology not in TOPOLOGIES:

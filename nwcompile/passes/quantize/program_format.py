@@ -102,7 +102,8 @@ def to_whole_numbers(
         if converter.bits_of(output):
             raise ModelError(
                 f"program {program.name!r} sends {program.output!r}, a number that is not whole; messages of chips "
-                "carry whole numbers: send spikes, or write the program with whole numbers (bits=)"
+                "carry whole numbers: send spikes (nw.convert turns the ReLUs of a network into spiking neurons), or "
+                "write the program with whole numbers (bits=)"
             )
     whole = program.replace(
         states=states,

@@ -11,6 +11,10 @@ from tests.made.tensors import random
 from tests.nn.naive import lif
 
 
+def test_subtract_is_another_word_for_subtraction():
+    assert nn.LIFLayer(2, reset_mechanism="subtract").reset_mechanism == "subtraction"
+
+
 def layer_of(n=6, **options):
     torch.manual_seed(0)
     return nn.LIFLayer(n, taus=20e-3, thresholds=0.7, dt=5e-3, **options)
