@@ -43,13 +43,13 @@ def run(args: Namespace) -> int:
         assert program is not None, "the model is a program"
         of_answers = program.network
         data = data.laid_out(of_answers.layout)
-    backend, found = args.backend or "sequence", {}
+    backend, evaluated = args.backend or "sequence", {}
     if network is not None:
-        found["float"] = find_accuracy(network, data.x, data.labels)
+        evaluated["float"] = find_accuracy(network, data.x, data.labels)
     if program is not None:
-        found["chip"] = find_accuracy(program, data.x, data.labels, backend, args.device)
+        evaluated["chip"] = find_accuracy(program, data.x, data.labels, backend, args.device)
     n_samples = len(data.labels)
-    result, interval = ({name: getattr(e, key) for name, e in found.items()} for key in ("accuracy", "interval"))
+    result, interval = ({name: getattr(e, key) for name, e in evaluated.items()} for key in ("accuracy", "interval"))
     if args.json:
         chip = program.chip.name if program is not None else None
         doc = {"n_samples": n_samples, "accuracy": result, "interval": interval}

@@ -46,9 +46,9 @@ def evaluate(model: Network | Program, x, y, backend: str | None = None, device:
     "sequence". An NwWarning says if the imported module may answer by another rule. Raises ModelError for unusable `x`
     or `y`, or several outputs without a readout, and the errors of `simulate`.
     """
-    found = find_accuracy(model, x, y, backend, device)
+    evaluation = find_accuracy(model, x, y, backend, device)
     warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy")
-    return found
+    return evaluation
 
 
 def find_accuracy(model: Network | Program, x, y, backend: str | None = None, device: str = "cpu") -> Evaluation:
