@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 import warnings
-from importlib import import_module, metadata
+from importlib import import_module
 
 from nwcompile import __version__
 from nwcompile.cli.verbs import VERBS
@@ -59,6 +59,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _describe_environment() -> str:
     """Name the versions that a bug report needs: Python, the system, and the packages, as installed or missing."""
+    from importlib import metadata  # takes as long as the whole of --help
+
     versions = {}
     for name in BUG_REPORT:
         try:
