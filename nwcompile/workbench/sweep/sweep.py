@@ -1,5 +1,6 @@
 """Sweep: run one network at many points of chips, options and inputs; store each point, and compute none twice."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.figures import ENERGIES, TIMES, find_bases, format_cell
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
 from nwcompile.workbench.sweep.page import render_page
-from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
+from nwcompile.workbench.sweep.points import INPUT, Point, Question, Samples, Space, check_size, read_grid
 from nwcompile.workbench.sweep.search import Search, search_points
 from nwcompile.workbench.sweep.store import Store
 from nwcompile.workbench.sweep.workers import KILLED, Workers
@@ -96,16 +97,12 @@ class Sweep:
 
     @property
     def bases(self) -> list[str]:
-        """Say how times and energies are known: `times: scaled; -35 % on PilotNet`."""
+        """Say how times and energies are known: `times: scaled; -35 % on PilotNet`, and of how many points if they differ."""
         lines = []
         for what, name in (("times", "step_us"), ("energies of the cores", "sample_nj")):
-            texts: dict[str, list[str]] = {}  # the chips of each, if the sweep has several
-            for row in self.rows:
-                for text in find_bases(row, name):
-                    chips = texts.setdefault(text, [])
-                    chips += [row[CHIP]] if CHIP in row and row[CHIP] not in chips else []
-            said = [f"{text} ({', '.join(map(str, chips))})" if chips else text for text, chips in texts.items()]
-            lines += [f"{what}: {'; '.join(said) if len(said) > 1 else ''.join(texts)}"] if texts else []
+            texts = Counter(text for row in self.rows for text in find_bases(row, name))
+            counted = [text if len(texts) == 1 else f"{text} ({count_text(n, 'point')})" for text, n in texts.items()]
+            lines += [f"{what}: {', '.join(counted)}"] if counted else []
         return lines
 
     @property

@@ -43,8 +43,11 @@ def test_page_tells_the_bases_once_or_of_each_point():
     assert "<p>times: fitted; +4 % on A</p><p>energies of the cores: assumed</p></header>" in alike
     columns = {c["name"]: c["digits"] for c in data_of(alike)["columns"]}
     assert columns == {"n_cores": None, "step_us": 3, "sample_nj": 2}
-    chips = [row(1, chip="a", **known), row(2, chip="b", **known | {"time_basis": "scaled"})]
-    assert swept(chips).bases == ["times: fitted; +4 % on A (a); scaled (b)", "energies of the cores: assumed"]
+    changed = [row(1, **known), row(2, **known), row(3, **known | {"time_basis": "fitted"})]
+    assert swept(changed).bases == [
+        "times: fitted; +4 % on A (2 points), fitted (1 point)",
+        "energies of the cores: assumed",
+    ]
     differ = data_of(render_page(swept([row(1, **known), row(2, **known | {"time_basis": "scaled"})]), lambda _: False))
     assert differ["columns"][-1]["label"] == "times" and [r["cells"][-1] for r in differ["rows"]] == [
         "fitted",
