@@ -25,7 +25,7 @@ from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.figures import ENERGIES, TIMES, find_bases, format_cell
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
 from nwcompile.workbench.sweep.page import render_page
-from nwcompile.workbench.sweep.points import INPUT, Point, Question, Samples, Space, check_size, read_grid
+from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
 from nwcompile.workbench.sweep.search import Search, search_points
 from nwcompile.workbench.sweep.store import Store
 from nwcompile.workbench.sweep.workers import KILLED, Workers
@@ -97,7 +97,7 @@ class Sweep:
 
     @property
     def bases(self) -> list[str]:
-        """Say how times and energies are known: `times: scaled; -35 % on PilotNet`, and of how many points if they differ."""
+        """Say how times and energies are known: `times: scaled; -35 % on PilotNet`, with the points of each."""
         lines = []
         for what, name in (("times", "step_us"), ("energies of the cores", "sample_nj")):
             texts = Counter(text for row in self.rows for text in find_bases(row, name))
