@@ -67,7 +67,7 @@ def _show_chip(chip: Chip, json: bool) -> None:
             f"{row.quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
             f"({row.error_percent:+.0f} %{fitted}; {row.source})"
         )
-    for what, has in (("times", chip.gives_times), ("energies", chip.has_energies)):
+    for what, has in (("times", chip.gives_times), ("energies of events", chip.has_energies)):
         if not has:
             print(f"no {what}: the file lacks some of the figures they need")
 

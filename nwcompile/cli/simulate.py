@@ -203,7 +203,7 @@ def _format_times(result: Run, program: Program) -> str:
         nj = result.energy_pj["total"] / result.n_samples / 1000
         lines.append(f"{result.energy_label}: {format_figure(nj, 'nJ per sample', result.energy_basis)}")
     else:
-        lines.append(f"no energies: {program.chip.name} gives no figures")
+        lines.append(f"no energies of events: {program.chip.name} gives no figures")
     if (board := collect_board(board_energy(program, result))) is not None:
         lines.append(f"board: {board_text(board)}")
     if result.n_dropped:

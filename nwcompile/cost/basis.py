@@ -113,11 +113,17 @@ def find_silicon(chip: Chip, quantity: str | None = None) -> tuple[Silicon, ...]
 
 def _constants(chip: Chip, quantity: str) -> tuple:
     """Return all constants that a figure may depend on."""
+    energy = chip.energy
+    events = [getattr(energy, f.name) for f in fields(energy) if f.name.endswith("_pj")]
     noc = [getattr(chip.noc, name) for name in (*NETWORK_KEYS, "cycle_ns", "multicast", "routing", "topology")]
     of_time = chip.core.cycle_ns, chip.cost, chip.pool, noc
-    if quantity in (TIME, "latency"):
-        return of_time
-    return chip.energy, of_time if quantity != ENERGY or chip.energy.static_mw else None
+    powers = energy.static_mw, energy.core_static_mw, energy.host_mw
+    by_quantity = {
+        ENERGY: (events, energy.static_mw, of_time if energy.static_mw else None),
+        "static power": powers[:2],
+        "power of processors": powers[2:],
+    }
+    return of_time if quantity in (TIME, "latency") else by_quantity.get(quantity, (events, powers, of_time))
 
 
 @cache

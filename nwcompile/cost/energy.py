@@ -6,7 +6,7 @@ longer a step takes. The objectives of the partitioner use the energy of the eve
 
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from math import fsum
+from math import fsum, prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from nwcompile.cost.time.work import n_events
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
-from nwcompile.ir.noc.board import chips_used
+from nwcompile.ir.noc.board import chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Basis, Run
 
@@ -88,16 +88,25 @@ def core_energy_pj(counters: dict[str, np.ndarray], chip: Chip) -> np.ndarray | 
 class BoardEnergy:
     """Nanojoules of a sample. A part is None if the chip file has no figure for it.
 
-    `dynamic_nj`: the events of `Run.energy_pj`. `static_nj`: `energy.static_mw`, and `energy.core_static_mw` of each of
-    the `n_cores` in use, for the time of a sample. `host_nj`: the same of `energy.host_mw` and the `n_chips` in use.
+    `dynamic_nj`: the events of `Run.energy_pj`. For the time of a sample, `chip_static_nj`: `energy.static_mw`, of all
+    `n_chips`; `core_static_nj`: `energy.core_static_mw` of each of the `n_cores` in use; `host_nj`: `energy.host_mw` of
+    each of the `n_chips_used`.
     """
 
     dynamic_nj: float | None
-    static_nj: float | None
+    chip_static_nj: float | None
+    core_static_nj: float | None
     host_nj: float | None
     n_cores: int
     n_chips: int
+    n_chips_used: int
     basis: Basis
+
+    @property
+    def static_nj(self) -> float | None:
+        """Both kinds of static power; None if neither is known."""
+        known = [nj for nj in (self.chip_static_nj, self.core_static_nj) if nj is not None]
+        return sum(known) if known else None
 
     @property
     def total_nj(self) -> float | None:
@@ -109,9 +118,9 @@ class BoardEnergy:
 
 def board_energy(program: Program, run: Run) -> BoardEnergy | None:
     """Return the energy of a run whose `seconds` are known; None without times or figures of power."""
-    energy, n_cores = program.chip.energy, program.mapping.n_cores
-    n_chips = chips_used(program.chip.noc, program.mapping.site_of)
-    powers = {"static_mw": 1, "core_static_mw": n_cores, "host_mw": n_chips}
+    noc, energy, n_cores = program.chip.noc, program.chip.energy, program.mapping.n_cores
+    n_chips_used = chips_used(noc, program.mapping.site_of)
+    powers = {"static_mw": 1, "core_static_mw": n_cores, "host_mw": n_chips_used}
     given = {key: n * getattr(energy, key) for key, n in powers.items() if getattr(energy, key) is not None}
     if run.seconds is None or not given:
         return None
@@ -120,13 +129,14 @@ def board_energy(program: Program, run: Run) -> BoardEnergy | None:
     if run.energy_pj is not None:
         events = fsum(pj for kind, pj in run.energy_pj.items() if kind not in ("static", "total"))
         dynamic = events / 1000 / run.n_samples
-    static = [spent[key] for key in ("static_mw", "core_static_mw") if key in spent]
     return BoardEnergy(
         dynamic_nj=dynamic,
-        static_nj=sum(static) if static else None,
+        chip_static_nj=spent.get("static_mw"),
+        core_static_nj=spent.get("core_static_mw"),
         host_nj=spent.get("host_mw"),
         n_cores=n_cores,
-        n_chips=n_chips,
+        n_chips=prod(count_chips(noc)),
+        n_chips_used=n_chips_used,
         basis=_find_basis(program, run, dynamic or 0.0, spent),
     )
 

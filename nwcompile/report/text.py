@@ -137,19 +137,22 @@ def verdict_rows(doc: dict) -> list[list[str]]:
 
 
 def board_text(board: dict) -> str:
-    """Energy of a sample with static power and processors: `29 nJ cores + 27 nJ static + 36 nJ processors = 92 nJ`."""
+    """The parts of a sample's energy and their sum: `29 nJ events + 27 nJ static (3 cores) = 56 nJ per sample (…)`."""
+    chips = count_text(board["n_chips"], "chip")
     parts = {
         "events": board["dynamic_nj"],
-        f"static ({count_text(board['n_cores'], 'core')})": board["static_nj"],
-        f"processors ({count_text(board['n_chips'], 'chip')})": board["host_nj"],
+        f"static ({chips})": board["chip_static_nj"],
+        f"static ({count_text(board['n_cores'], 'core')})": board["core_static_nj"],
+        f"processors ({count_text(board['n_chips_used'], 'chip')})": board["host_nj"],
     }
     basis = board["basis"]["text"]
     figures = {what: format_figure(nj, "nJ", basis, tells_basis=False) for what, nj in parts.items() if nj is not None}
     text = " + ".join(f"{figure} {what}" for what, figure in figures.items())
     if board["total_nj"] is not None:
-        text += f" = {format_figure(board['total_nj'], 'nJ', basis, tells_basis=False)} per sample"
-    unknown = [what.partition(" (")[0] for what, nj in parts.items() if nj is None]
-    return f"{text} ({basis})" + (f"; no figures for {' and '.join(unknown)}" if unknown else "")
+        text += f" = {format_figure(board['total_nj'], 'nJ', basis, tells_basis=False)}"
+    known = {what.partition(" (")[0] for what in figures}
+    unknown = [what for what in ("events", "static", "processors") if what not in known]
+    return f"{text} per sample ({basis})" + (f"; no figures for {' and '.join(unknown)}" if unknown else "")
 
 
 def verdict_lines(doc: dict) -> list[str]:
@@ -342,7 +345,7 @@ def real_time_text(doc: dict) -> str:
 def unknown_lines(doc: dict) -> list[str]:
     """Sentences about figures that the report lacks on this chip."""
     lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
-    sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
+    sentences = [] if doc["energy"] else [f"no energies of events: {lacks}"]
     if doc["energy"] is not None:
         by_kind = doc["energy"]["by_kind_pj_per_sample"]
         sentences += [LEFT_OUT[kind].format(chip=doc["chip"]["name"]) for kind in by_kind if by_kind[kind] is None]

@@ -44,14 +44,20 @@ def record_rows(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int) -
 
 
 def _align_rows(network: Network, rows: Rows, late: dict[str, int], n_steps: int) -> Rows:
-    """Return the aligned steps of all rows of a run, without a copy if they have the right type and none is late."""
+    """Return the aligned steps of all rows of a run, without a copy if they have the right type and none is late.
+
+    The arrays of `rows` are replaced one after the other, so that only one of them is in memory twice.
+    """
 
     def align(name: str, a: np.ndarray, dtype) -> np.ndarray:
         return np.ascontiguousarray(a[:, late[name] : late[name] + n_steps], dtype)
 
-    spikes = {name: align(name, a, network.node(name).neuron.spike_dtype) for name, a in rows.spikes.items()}
-    states = {name: {state: align(name, a, a.dtype) for state, a in of.items()} for name, of in rows.states.items()}
-    return Rows(spikes, states, rows.counts)
+    for name in rows.spikes:
+        rows.spikes[name] = align(name, rows.spikes[name], network.node(name).neuron.spike_dtype)
+    for name, states in rows.states.items():
+        for state in states:
+            states[state] = align(name, states[state], states[state].dtype)
+    return rows
 
 
 def _run_group(machine: Machine, some: slice, inputs: dict, record: Rows, n_steps: int, pace: Pace) -> None:

@@ -55,7 +55,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
     has = f"input {name!r} has values {low}..{high}"
     if on_multi_spike == "repeat" and chip.core.axon_merge is not None:
         raise ModelError(
-            f"{has}, but an axon of {chip.name} is one bit and takes one spike a step (core.axon_merge): encode them "
+            f"{has}, but an axon of {chip.name} is one bit and takes one spike per step (core.axon_merge): encode them "
             "into single spikes, or choose another chip"
         )
     if on_multi_spike == "repeat":
@@ -66,7 +66,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
             )
         if high > MAX_REPEATED_SPIKES:
             raise ModelError(
-                f"{has}, but at most {MAX_REPEATED_SPIKES} spikes a step are sent one by one; scale it down, "
+                f"{has}, but at most {MAX_REPEATED_SPIKES} spikes per step are sent one by one; scale it down, "
                 "or compile with on_multi_spike='graded'"
             )
         return
@@ -126,7 +126,7 @@ def verify_counts(
     where, limit = min(beyond, key=beyond.__getitem__)
     if repeats:
         raise ModelError(
-            f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
+            f"{where}, but at most {limit} per step are sent one by one; train it to fire less, "
             "or compile with on_multi_spike='graded'"
         )
     raise ModelError(

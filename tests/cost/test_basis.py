@@ -8,7 +8,7 @@ import pytest
 
 import nwcompile as nw
 from benchmarks import silicon
-from nwcompile.cost.basis import find_basis, read_silicon
+from nwcompile.cost.basis import find_basis, find_silicon, read_silicon
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.ir.chip import Chip
@@ -182,6 +182,19 @@ def test_error_is_that_of_the_shipped_constants_only():
         'name = "mine"\nbase = "loihi1"\n[cost]\nspike_cycles = 5\n[sources]\ncost = "ours"\n', "mine"
     )
     assert predict(replace(program, chip=mine)).time_basis.error is None
+
+
+def test_rows_of_silicon_are_those_that_the_changed_constants_do_not_move():
+    def quantities(**changes):
+        chip = Chip.load("loihi1").replace({key.replace("__", "."): value for key, value in changes.items()})
+        return {found.quantity for found in find_silicon(chip)}
+
+    everything = quantities()
+    assert {"time", "energy", "static power", "power of processors", "energy with processors"} == everything
+    assert everything - quantities(energy__host_mw=65.0) == {"power of processors", "energy with processors"}
+    assert everything - quantities(energy__core_static_mw=None) == {"static power", "energy with processors"}
+    assert everything - quantities(cost__spike_cycles=1) == {"time", "energy with processors"}
+    assert everything - quantities(energy__spike_pj=1.0) == {"energy", "energy with processors"}
 
 
 def test_rows_of_silicon_are_of_shipped_chips_and_their_errors_are_right():

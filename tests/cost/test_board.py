@@ -1,6 +1,7 @@
 """Energy as a board measures it: events, static power and processors, apart and in sum."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -22,12 +23,12 @@ def test_each_part_is_power_times_the_time_of_a_sample():
     run = run_of(program)
     board = board_energy(program, run)
     us = run.seconds * 1e6 / run.n_samples
-    assert (board.n_cores, board.n_chips) == (
+    assert (board.n_cores, board.n_chips_used) == (
         3,
         len({x for x, _, _ in program.mapping.site_of.tolist()}),
-    ) and board.n_chips > 1
+    ) and board.n_chips_used > 1
     assert board.static_nj == pytest.approx((0.3 + 3 * 0.5) * us)  # a milliwatt for a microsecond is a nanojoule
-    assert board.host_nj == pytest.approx(20 * board.n_chips * us)
+    assert board.host_nj == pytest.approx(20 * board.n_chips_used * us)
     events = sum(pj for kind, pj in run.energy_pj.items() if kind not in ("static", "total"))
     assert board.dynamic_nj == pytest.approx(events / 1000 / run.n_samples)
     assert board.total_nj == board.dynamic_nj + board.static_nj + board.host_nj
@@ -55,7 +56,11 @@ def test_the_total_is_unknown_without_energies_of_events():
     run = run_of(program)
     board = board_energy(program, run)
     assert run.energy_pj is board.dynamic_nj is board.host_nj is board.total_nj is None and board.static_nj > 0
-    assert "; no figures for events and processors" in render_text(collect_report(program, run))
+    text = render_text(collect_report(program, run))
+    assert re.search(
+        r"board +[\d.]+ nJ static \(3 chips\) \+ [\d.]+ nJ static \(3 cores\) per sample \(assumed\)", text
+    )
+    assert "; no figures for events and processors" in text and "no energies of events: the chip file" in text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,9 @@ def test_reports_print_the_parts_and_the_sum():
     assert json.loads(json.dumps(board))["total_nj"] == board["total_nj"] > 0
     row = next(text for name, text in doc["verdict_rows"] if name == "board")
     assert (
-        "static (3 cores) + " in row and f"processors ({board['n_chips']} chips) = " in row and "nJ per sample (" in row
+        "static (3 cores) + " in row
+        and f"processors ({board['n_chips_used']} chips) = " in row
+        and "nJ per sample (" in row
     )
     assert row in render_text(doc) and row in render_html(doc)
     bound = collect_report(program, run_of(program, "sequence"))

@@ -155,7 +155,7 @@ def test_convert_takes_back_what_was_sent_too_early():
     assert nw.simulate(program, x).spikes["3"].min() == 0
     rows = [row for row in program.legalization if row["label"] == "approximate"]
     assert [(row["layer"], row["was"], row["has"]) for row in rows] == [
-        (name, "gated spikes", "one spike a step (on_multi_spike='graded' sends the sign)") for name in ("1", "3")
+        (name, "gated spikes", "one spike per step (on_multi_spike='graded' sends the sign)") for name in ("1", "3")
     ]
 
 

@@ -128,7 +128,7 @@ def test_sinabs_defaults_are_assumed_aloud():
         ("snntorch", lif(3, v_reset=0.5),
          "v_reset is not 0, but the dialect never resets to a value; reset='value' used, as the file says"),
         ("norse", if_node(3, r=3.0), "r is 3, neither 1 nor 1/dt, as the dialect writes it; used as the file says"),
-        ("nir", if_node(3), "r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = 0.0001"),
+        ("nir", if_node(3), "r is 1: taken as a gain of 1 per step, as exporters mean it, not as r*dt = 0.0001"),
         ("spikingjelly", if_node(3, r=1e4, v_reset=0.25),
          "v starts at v_reset 0.25; threshold, reset and states are relative to it"),
     ],

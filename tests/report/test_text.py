@@ -163,7 +163,7 @@ def test_terminal_says_why_times_and_energies_are_missing():
     assert render_text(collect_report(program, run_of(program))).splitlines()[-3:] == [
         "",
         "no times: the chip file of small lacks figures that they need",
-        "no energies: the chip file of small lacks figures that they need",
+        "no energies of events: the chip file of small lacks figures that they need",
     ]
 
 

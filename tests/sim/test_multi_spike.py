@@ -1,4 +1,4 @@
-"""Several spikes a step: as one message with a count or as so many messages, the arithmetic is the same."""
+"""Several spikes per step: as one message with a count or as so many messages, the arithmetic is the same."""
 
 import numpy as np
 import pytest
@@ -144,7 +144,7 @@ def test_multi_spike_counts_beyond_are_named_by_sample_step_layer_and_neuron(bac
         ("graded", 8, "layer 'a' fires 8 spikes at once (sample 0, step 0, neuron 0), but a message of small carries "
          "at most 7 (noc.payload_bits = 3); train it to fire less, raise noc.payload_bits, "
          "or compile with on_multi_spike='repeat'"),
-        ("repeat", 4096, "layer 'a' fires 4096 spikes at once (sample 0, step 0, neuron 0), but at most 4095 a step "
+        ("repeat", 4096, "layer 'a' fires 4096 spikes at once (sample 0, step 0, neuron 0), but at most 4095 per step "
          "are sent one by one; train it to fire less, or compile with on_multi_spike='graded'"),
     ],
 )  # fmt: skip
@@ -165,7 +165,7 @@ def test_multi_spike_count_beyond_a_message_is_refused(backend, mode, bias, text
          "scale it down or raise noc.payload_bits"),
         ("repeat", -1, 2, "has values -1..2, and a negative value cannot be sent as single spikes; compile with "
          "on_multi_spike='graded', or encode it into two lines, one for each sign"),
-        ("repeat", 0, 4096, "has values 0..4096, but at most 4095 spikes a step are sent one by one; scale it down, "
+        ("repeat", 0, 4096, "has values 0..4096, but at most 4095 spikes per step are sent one by one; scale it down, "
          "or compile with on_multi_spike='graded'"),
     ],
 )  # fmt: skip

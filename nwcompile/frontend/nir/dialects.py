@@ -241,7 +241,7 @@ def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | N
     """Return the gain of a leakless integrator: r*dt by NIR's text, but 1 for r = 1, as every exporter means it."""
     if (r == 1).all():
         if dialect.unit_r == "any" and dt not in (None, 1.0):
-            remarks.append(f"r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = {dt:g}")
+            remarks.append(f"r is 1: taken as a gain of 1 per step, as exporters mean it, not as r*dt = {dt:g}")
         return np.asarray(1.0)
     gain = np.where(r == 1, 1.0, _snap_to_one(r * _time_step(node, dialect, dt)))
     if dialect.unit_r != "any" and (np.abs(gain - 1) > DT_TOLERANCE).any():

@@ -191,7 +191,7 @@ def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     """Yield a synaptic current that outlasts the step, if the chip's neurons have none."""
     kept = kept_current(node.neuron)
     if chip.neuron.current is False and np.any(kept):
-        used = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
+        used = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % per step"
         advice = f"train {node.name} without one, or take a chip whose neurons have it"
         yield Violation("current", node.name, used, "no current", advice)
 
@@ -213,7 +213,7 @@ def _leak_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     else:
         lost = spec.fixed.lost(spec.decay_v)
     if np.any(lost):
-        used = f"a membrane that loses up to {100 * float(np.max(lost)):.3g} % a step"
+        used = f"a membrane that loses up to {100 * float(np.max(lost)):.3g} % per step"
         advice = f"train {node.name} without a leak (beta=1), or take a chip whose membranes have one"
         yield Violation("leak", node.name, used, "no leak", advice)
 

@@ -113,7 +113,7 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
             yield Violation("product of spikes", where, "a product of other numbers", "a product with spikes", advice)
         elif max(counts) > 1 and "multi" not in chip.neuron.spikes:
             advice = "use a chip whose neurons send counts, or attention by masks (nw.from_torch takes QKAttention)"
-            yield Violation("product of spikes", where, f"counts up to {max(counts)}", "one spike a step", advice)
+            yield Violation("product of spikes", where, f"counts up to {max(counts)}", "one spike per step", advice)
         else:
             too_many.append(where)
     if too_many:

@@ -35,7 +35,7 @@ from nwcompile.passes.analyze.state_range import state_range
 RELAY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # It keeps no state: a spike of weight 1 drives it to 1.
 HARMLESS = ("zero", "value", "none", "subtract")  # Resets in order of preference; v is forgotten after the step anyway.
 WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a leak both leave the same membrane",
-       "both": "with several spikes a step no membrane is left above its threshold"}  # fmt: skip
+       "both": "with several spikes per step no membrane is left above its threshold"}  # fmt: skip
 
 
 def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

@@ -59,7 +59,7 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
         ],
     )
     room = profile["buffer_flits"]
-    columns = [("link", "name"), ("flits", "right"), ("most per step", "right"),
+    columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
                (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
     rows: list[list[object]] = [
         [

@@ -230,7 +230,7 @@ def collect_board(board: BoardEnergy | None) -> dict | None:
     if board is None:
         return None
     parts = {key: value for key, value in asdict(board).items() if key != "basis"}
-    return parts | {"total_nj": board.total_nj, "basis": collect_basis(board.basis)}
+    return parts | {"static_nj": board.static_nj, "total_nj": board.total_nj, "basis": collect_basis(board.basis)}
 
 
 def _collect_energy(summary: Summary, chip: Chip) -> dict | None:
@@ -396,7 +396,7 @@ def collect_by_step(run: Run, summary: Summary) -> dict:
     left_out = None
     if n_steps < summary.n_steps:
         left_out = (
-            f"Steps {n_steps} to {summary.n_steps - 1} are left out: {n_values} values a step are many; "
+            f"Steps {n_steps} to {summary.n_steps - 1} are left out: {n_values} values per step are many; "
             "nwcompile simulate -o OUT.npz writes them all."
         )
     cores = {name: table[:n_steps].T.tolist() for name, table in tables.items()}

@@ -59,11 +59,6 @@ from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 
 ERROR_CODE = "NW6104"
-# Counters of a Run in the column order of the kernels: counters of the receive side, and of the send side.
-RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
-            "messages_io_in")  # fmt: skip
-SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
-        "messages_io_out")  # fmt: skip
 
 
 class Result(NamedTuple):

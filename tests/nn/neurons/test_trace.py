@@ -32,7 +32,7 @@ def izhikevich(state, x):
 
 @nw.neuron
 def clipped(state, x):
-    """In-place operations, clamps, quotients and several spikes a step."""
+    """In-place operations, clamps, quotients and several spikes per step."""
     v = state.v.clone()
     v += torch.relu(x) - torch.clamp(-x, min=0, max=0.75)
     v *= 0.875

@@ -165,8 +165,8 @@ def test_an_axon_of_one_bit_takes_no_repeated_spikes():
     with pytest.raises(nw.ModelError) as error:
         nw.simulate(program, 2 * square_spikes())
     assert str(error.value) == (
-        "input 'in' has values 0..2, but an axon of truenorth is one bit and takes one spike a step (core.axon_merge): "
-        "encode them into single spikes, or choose another chip"
+        "input 'in' has values 0..2, but an axon of truenorth is one bit and takes one spike per step "
+        "(core.axon_merge): encode them into single spikes, or choose another chip"
     )
 
 

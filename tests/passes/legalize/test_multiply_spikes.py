@@ -116,7 +116,7 @@ REFUSED = {
     "counts on a chip of single spikes": (
         lambda: attention(),
         "loihi1",
-        "product of spikes  second -> product  must be one spike a step, is counts up to 5  use a chip whose neurons "
+        "product of spikes  second -> product  must be one spike per step, is counts up to 5  use a chip whose neurons "
         "send counts, or attention by masks",
     ),
     "another factor": (
@@ -125,7 +125,7 @@ REFUSED = {
         "product of spikes  second -> product  must be a product with spikes, is a product of other numbers  multiply "
         "the spikes of layers only, as they are or added up, one factor of them single spikes",
     ),
-    "several spikes a step": (
+    "several spikes per step": (
         lambda: attention(nw.NeuronSpec(spikes="multi", reset="subtract", threshold=0.4)),
         "loihi2",
         "product of spikes  first -> scores  must be a product with spikes, is a product of other numbers  multiply",

@@ -71,7 +71,7 @@ def test_xylo_takes_the_nearest_shifts_of_an_snntorch_net(recwarn):
         assert row["tau_error_percent"] == pytest.approx(100 * (row["tau_u_chip"] / row["tau_u"] - 1), abs=0.1)
     assert program.network.node("lif1").neuron.max_spikes == 31
     (row,) = rows(program, "lif1")
-    assert row["was"] == "one step late, one spike a step, a bias of the current"
+    assert row["was"] == "one step late, one spike per step, a bias of the current"
     assert row["price"]["rate_ideal"] > 0.1
     assert nw.crosscheck(program, X[:2]).agree
 

@@ -33,7 +33,7 @@ def izhikevich(state, x):
 
 @nw.neuron
 def counting(state, x, tau=4.0):
-    """Several spikes a step, a division by a parameter, every rounding, a clamp."""
+    """Several spikes per step, a division by a parameter, every rounding, a clamp."""
     v = state.v + (x - state.v) / tau
     n = torch.clamp(torch.floor(v / 0.5), min=0)
     return {"v": v - 0.5 * n, "trace": torch.maximum(state.trace * 0.75, torch.trunc(v).abs())}, n

@@ -167,7 +167,7 @@ def eif(state, x):
 
 
 def divided(state, x):
-    """Several spikes a step, counted by a threshold that moves; sigmoid, tanh and a root."""
+    """Several spikes per step, counted by a threshold that moves; sigmoid, tanh and a root."""
     v = 0.8 * state.v + x * torch.sigmoid(state.m)
     threshold = 1 + state.a
     n = torch.clamp(torch.floor(v / threshold), min=0)

@@ -113,7 +113,7 @@ def test_page_of_a_chip_without_costs_has_no_times():
     assert not re.search(r"\d us\b", words)
     assert "colored by its synops in a mean step" in words
     assert "no times: the chip file of small lacks figures that they need" in words
-    assert "no energies: the chip file of small lacks figures that they need" in words
+    assert "no energies of events: the chip file of small lacks figures that they need" in words
 
 
 def test_page_of_backends_that_disagree_is_marked():

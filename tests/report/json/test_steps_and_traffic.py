@@ -57,7 +57,7 @@ def test_steps_that_are_too_many_are_left_out_and_it_is_said(monkeypatch):
     steps = collect_report(three_cores(), run_of(three_cores()))["by_step"]
     assert steps["n_steps"] == 2 and len(steps["flits"][0]) == len(steps["cores"]["synops"][2]) == 2
     assert steps["left_out"] == (
-        "Steps 2 to 3 are left out: 16 values a step are many; nwcompile simulate -o OUT.npz writes them all."
+        "Steps 2 to 3 are left out: 16 values per step are many; nwcompile simulate -o OUT.npz writes them all."
     )
 
 

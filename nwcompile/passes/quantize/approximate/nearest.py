@@ -71,13 +71,13 @@ def nearest_neuron(
         if not _is_sent(spec, chip, options.on_multi_spike):
             carried = "sign" if spec.message == "bipolar" else "count"
             hint = f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
-            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{hint}", spikes="binary")
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike per step{hint}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
             several = {"spikes": "binary", "max_spikes": None} if cap == 1 else {"spikes": "multi", "max_spikes": cap}
-            has = "one spike a step" if cap == 1 else f"up to {cap} spikes a step"
-            change("multi-spike", f"{was} a step", has, **several)
+            has = "one spike per step" if cap == 1 else f"up to {cap} spikes per step"
+            change("multi-spike", f"{was} per step", has, **several)
         longest = can.refractory_max_steps
         if np.max(spec.refractory) > longest:
             shorter = np.minimum(np.asarray(spec.refractory), longest)
@@ -95,11 +95,11 @@ def nearest_neuron(
     slowest = chip.state.decay_offset
     if spec.fixed is not None and np.min(spec.decay_u) < slowest:
         lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
-        was = f"a current that loses {lost.min()}/{whole} a step"
+        was = f"a current that loses {lost.min()}/{whole} per step"
         change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
     kept = kept_current(spec)
     if can.current is False and np.any(kept):
-        was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
+        was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % per step"
         change("decay", was, "no current", **_drop_current(spec))
     is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
     if can.current_bias is False and is_biased and np.max(kept_current(spec)) < 1:  # otherwise it grows without bound

@@ -38,13 +38,13 @@ class FittedProgram(Refitted):
     def __str__(self) -> str:
         spec = self.neuron
         lost = float(np.max(spec.number_format.lost(spec.decay_v)))
-        parts = [f"a membrane that loses {100 * lost:.3g} % a step" if lost else "no leak"]
+        parts = [f"a membrane that loses {100 * lost:.3g} % per step" if lost else "no leak"]
         if spec.fires:
             least, largest = int(np.min(spec.threshold)), int(np.max(spec.threshold))
             threshold = f"threshold {least}" if least == largest else f"thresholds {least} to {largest}"
             parts = [f"reset {spec.reset}", threshold, *parts]
         if self.current is not None:
-            parts.append(f"inputs as a current that keeps {self.current:.0%} a step")
+            parts.append(f"inputs as a current that keeps {self.current:.0%} per step")
         elif spec.number_format.shifts:
             parts.append("inputs as a current that halves in every step")
         return ", ".join(parts)

@@ -63,7 +63,7 @@ class Refitted:
 
     def __str__(self) -> str:
         leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
-        current = "" if self.current is None else f", inputs as a current that keeps {self.current:.0%} a step"
+        current = "" if self.current is None else f", inputs as a current that keeps {self.current:.0%} per step"
         least, largest = self.threshold_factor.min(), self.threshold_factor.max()
         factor = f"threshold x {least:.3g}" if least == largest else f"thresholds x {least:.3g} to {largest:.3g}"
         return f"{factor}{leak}{current}"

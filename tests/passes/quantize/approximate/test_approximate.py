@@ -211,7 +211,7 @@ def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
     row = program.legalization[0]
     assert row["was"] == "reset subtract, multi spikes, a clamp below 0"
     assert (
-        row["has"] == "reset zero, one spike a step (on_multi_spike='graded' sends the count), no clamp"
+        row["has"] == "reset zero, one spike per step (on_multi_spike='graded' sends the count), no clamp"
         and row["label"] == "approximate"
     )
     assert nw.crosscheck(program, x[:2]).agree
@@ -229,7 +229,7 @@ def test_approximate_lets_a_current_leak_as_slowly_as_the_chip_can():
     assert error.value.change.startswith("approximate='decay' (--approximate decay): the nearest that loihi1 has")
     program = compile(network, chip, x, Options(approximate="decay", **ONE_CORE))
     (row,) = program.legalization
-    assert (row["was"], row["has"]) == ("a current that loses 0/4096 a step", "1/4096 or more")
+    assert (row["was"], row["has"]) == ("a current that loses 0/4096 per step", "1/4096 or more")
     assert abs(row["price"]["rate_change_percent"]) < 10 and program.network.node("out").neuron.decay_u == 1
     assert nw.crosscheck(program, x[:2]).agree
 
