@@ -143,14 +143,14 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
         needs[backend, record] = head.removeprefix(run)
     assert needs == {
         ("reference", "all"): "335 MiB",
-        ("cycle", "spikes"): "100 MiB",
-        ("cycle", "all"): "712 MiB",
+        ("cycle", "spikes"): "99.9 MiB",
+        ("cycle", "all"): "635 MiB",
         ("sequence", "all"): "336 MiB",
     }
     assert ways == {
         ("reference", "all"): "give at most 15 samples at once or at most 3 steps",
         ("cycle", "spikes"): "give at most 47 samples at once or at most 11 steps or record='totals'",
-        ("cycle", "all"): "give at most 6 samples at once or at most 1 step or record='totals'",
+        ("cycle", "all"): "give at most 7 samples at once or at most 1 step or record='totals'",
         ("sequence", "all"): "give at most 15 samples at once or at most 3 steps",
     }
     with pytest.raises(NotEnoughMemoryError, match=" or record='spikes' or record='totals'$"):

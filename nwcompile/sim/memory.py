@@ -18,7 +18,7 @@ from nwcompile.kernels.cores.tables import AXON
 from nwcompile.memory import verify_room
 
 MOST_BEYOND = 3  # Memory of a large run over the bytes counted here, at most.
-COUNT_BYTES = 4  # per count of an Activity, and per spike record of the cycle backend
+COUNT_BYTES = 4  # per input line, and per spike record of the cycle backend
 STATE_BYTES = {True: 8, False: 4}  # per state, sum and value of a network; True: in integers
 WEIGHT_BYTES = 4  # per weight in the tables of the cycle backend
 TOTALS_BYTES = 24  # per neuron and sample: its spikes, and its states u and v
@@ -49,9 +49,10 @@ def run_bytes(
     tables = model.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(map(n_weights, network.connections))
     if record == "totals":
         return tables + TOTALS_BYTES * n_samples * n_neurons
-    counts = COUNT_BYTES * (_count_neurons(network.inputs, network) + n_neurons)  # records per thread, and their sum
-    of_threads = 2 * STATE_BYTES[True] * n_neurons if states else 0  # recording one layer records all
-    return tables + n_all * (spikes + states + counts + of_threads)
+    raw_states = 2 * STATE_BYTES[True] * n_neurons if states else 0  # recording one layer records all
+    raw_spikes = COUNT_BYTES * n_neurons  # by hardware step; gone when the states are aligned
+    simulating = COUNT_BYTES * _count_neurons(network.inputs, network) + raw_spikes + raw_states
+    return tables + n_all * max(simulating, spikes + raw_states + max(raw_spikes, states))
 
 
 def calibration_bytes(network: Network, n_samples: int, n_steps: int) -> int:
