@@ -339,7 +339,6 @@ def test_check_finds_a_current_where_neurons_have_none(spec, kept):
     with pytest.raises(FitError) as error:
         estimate(network, small_chip(neuron__current=False))
     assert [str(v) for v in error.value.violations] == [
-        f"current  a  must be no current, is a current that keeps up to {kept} % per step  train a without one, or take "
-        f"a chip "
-        "whose neurons have it"
+        f"current  a  must be no current, is a current that keeps up to {kept} % per step  train a without one, or "
+        "take a chip whose neurons have it"
     ]
