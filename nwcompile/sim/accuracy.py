@@ -6,7 +6,7 @@ from math import prod, sqrt
 import numpy as np
 
 from nwcompile.argument_types import checked
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -44,8 +44,10 @@ def evaluate(model: Network | Program, x, y, backend: str | None = None, device:
 
     `x` is an input of `simulate`, `y` int[B] the labels. By default a network runs on backend "reference", a program on
     "sequence". An NwWarning says if the imported module may answer by another rule. Raises ModelError for unusable `x`
-    or `y`, or several outputs without a readout, and the errors of `simulate`.
+    or `y`, or several outputs without a readout, OptionError for another model, and the errors of `simulate`.
     """
+    if not isinstance(model, Network | Program):
+        raise OptionError(f"evaluate takes a Network or a Program, not {type(model).__name__}")
     evaluation = find_accuracy(model, x, y, backend, device)
     warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy")
     return evaluation

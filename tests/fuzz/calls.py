@@ -253,6 +253,7 @@ def calls() -> dict[str, Call]:
         "demo": Call(nw.demo, lambda: {"chip": "no such chip"}),
         "encode": Call(nw.encode, lambda: {"x": np.ones((2, 3)), "steps": 4}),
         "estimate": Call(nw.estimate, lambda: {"network": s.network, "chips": ["tiny"], "x": s.x}),
+        "evaluate": Call(nw.evaluate, lambda: {"model": s.program, "x": s.x, "y": labels}),
         "from_lava": Call(nw.from_lava, lambda: {"path": s.folder / "net.nir"}),
         "from_nir": Call(nw.from_nir, lambda: {"path": s.folder / "net.nir", "dt": 1e-4}),
         "from_torch": Call(nw.from_torch, lambda: {"module": net(), "example_input": torch.ones(1, 3, 4)}),

@@ -61,5 +61,7 @@ def test_evaluate_counts_right_answers_of_networks_and_programs():
         nw.ModelError, match=r"^labels y of shape \[2\] do not fit the 40 samples of x; give one for each"
     ):
         nw.evaluate(program, x, [0, 1])
+    with pytest.raises(nw.OptionError, match="^evaluate takes a Network or a Program, not int$"):
+        nw.evaluate(3, x, y)
     with pytest.raises(nw.ModelError, match="^labels y are 0..4, but the output has 4 neurons, 0..3$"):
         nw.evaluate(program, x, np.arange(40) % 5)
