@@ -88,7 +88,7 @@ def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_se
             worker.communicate()
             errors.seek(0)
             text = errors.read().decode("utf8", "replace")
-        if worker.returncode == -signal.SIGINT:
+        if worker.returncode == -signal.SIGINT or "KeyboardInterrupt" in text:  # Python may exit with 1 as it starts
             interrupted.wait(LATE_SECONDS)  # a Ctrl-C that came before the worker was out of reach
         if start < stop and not interrupted.is_set():
             tally.take(start, reason or f"crashes: exit code {worker.returncode}\n{text[-2000:]}", 0.0)
