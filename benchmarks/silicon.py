@@ -29,6 +29,7 @@ FIGURE = ROOT / "docs" / "images" / "silicon.svg"
 QUARTZ = "Lenz, Orchard, Sheik, arXiv:2309.16795; probes in the history of biphasic/Quartz-on-Loihi"
 PILOTNET = "lava-dl d825ac5, pilotnet_snn/benchmark"
 OZU = "OzU-CAST/LoihiScalingEfficiency, read off a plot (+-3 %)"
+QUARTZ_48, QUARTZ_11 = (18, 4, 20, 1, 4, 1), (4, 2, 2, 1, 1, 1)  # cores of each layer
 MODELS = "intel-nrc-ecosystem/models"
 KEYWORDS = "Blouw et al. 2019, arXiv:1812.01739; logs of abr/power_benchmarks"
 KEYWORDS_UJ = 271.5  # an inference of 10 steps, without the power of the idle board
@@ -71,7 +72,7 @@ def list_rows() -> list[Row]:
     rows = []
     empty = "spikes: every neuron is updated in each step, and none fires"
     for chip in ("loihi1", "loihi1_davies2018"):
-        for cores, us, nj, noise in (((18, 4, 20, 1, 4, 1), 3.27, 323, "; noisy"), ((4, 2, 2, 1, 1, 1), 9.02, 426, "")):
+        for cores, us, nj, noise in ((QUARTZ_48, 3.27, 323, "; noisy"), (QUARTZ_11, 9.02, 426, "")):
             layout, model = f"{sum(cores)} cores", partial(nets.quartz_mnist, chip, cores)
             rows.append(Row(chip, "Quartz MNIST", layout, "time", us, model, QUARTZ, empty))
             rows.append(Row(chip, "Quartz MNIST", layout, "energy", nj, model, QUARTZ, empty + noise))
@@ -101,14 +102,15 @@ def list_rows() -> list[Row]:
 def list_power_rows() -> list[Row]:
     """Return the measured powers, and the energies that they decide."""
     rows = []
-    for network, layout, mw, n_cores, source, span in (
-        ("Quartz MNIST", "11 cores", 4.65, 11, QUARTZ, "measured: 4.2 to 5.1 mW"),
-        ("Quartz MNIST", "48 cores", 26.75, 48, QUARTZ, "measured: 25.3 to 28.2 mW"),
-        ("Quartz CIFAR-10", "1753 cores on 16 chips", 1271.8, 1753, QUARTZ, ""),
-        ("LSNN", "1 core", 1.006, 1, MODELS, ""),
+    for cores, mw, span in ((QUARTZ_11, 4.65, "4.2 to 5.1 mW"), (QUARTZ_48, 26.75, "25.3 to 28.2 mW")):
+        layout, model = f"{sum(cores)} cores", partial(nets.quartz_mnist, "loihi1", cores)
+        rows.append(Row("loihi1", "Quartz MNIST", layout, "static power", mw, model, QUARTZ, f"measured: {span}"))
+    for network, layout, mw, n_cores, source in (
+        ("Quartz CIFAR-10", "1753 cores on 16 chips", 1271.8, 1753, QUARTZ),
+        ("LSNN", "1 core", 1.006, 1, MODELS),
     ):
         model = partial(nets.power, "loihi1", n_cores)
-        rows.append(Row("loihi1", network, layout, "static power", mw, model, source, span))
+        rows.append(Row("loihi1", network, layout, "static power", mw, model, source))
     for network, layout, mw, n_chips in (("RelNet", "22 chips", 416.9, 22), ("LSNN", "1 chip", 23.35, 1)):
         model, code = partial(nets.power, "loihi1", 0, n_chips), "the code that the processors run"
         rows.append(Row("loihi1", network, layout, "power of processors", mw, model, MODELS, code))

@@ -124,7 +124,7 @@ def speck_layers(chip_name: str, n_layers: int) -> Model:
 
 
 def power(chip_name: str, n_cores: int, n_chips: int = 1) -> Model:
-    """Power that is drawn whatever the chip computes, of cores and processors in use."""
+    """Power of cores and processors in use, for networks whose layers are not published."""
     energy = nw.Chip.load(chip_name).energy
     static = (energy.static_mw or 0.0) + n_cores * (energy.core_static_mw or 0.0)
     return Model(n_cores, static_mw=static, host_mw=n_chips * (energy.host_mw or 0.0))

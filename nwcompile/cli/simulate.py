@@ -61,8 +61,8 @@ def run(args: Namespace) -> int:
         write_trace(args, trace_file, program, data.x, args.window)
     more = _profile_figures(args, model, result, seconds)
     bus = None if program is None else collect_bus(program, result)
-    board = None if program is None else collect_board(board_energy(program, result))
     if args.json:
+        board = None if program is None else collect_board(board_energy(program, result))
         figures = {
             **summarize_run(result),
             "board": board,

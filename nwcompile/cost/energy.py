@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.cost.basis import decide_basis, energy_moves, find_basis, time_moves
+from nwcompile.cost.basis import decide_basis, find_basis, time_moves
 from nwcompile.cost.time.work import n_events
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
@@ -125,28 +125,28 @@ def board_energy(program: Program, run: Run) -> BoardEnergy | None:
     if run.seconds is None or not given:
         return None
     spent = {key: mw * run.seconds * NJ / run.n_samples for key, mw in given.items()}
-    dynamic = None
-    if run.energy_pj is not None:
-        events = fsum(pj for kind, pj in run.energy_pj.items() if kind not in ("static", "total"))
-        dynamic = events / 1000 / run.n_samples
+    energies = {} if run.energy_pj is None else run.energy_pj
+    events = {kind: pj / 1000 / run.n_samples for kind, pj in energies.items() if kind not in ("static", "total")}
     return BoardEnergy(
-        dynamic_nj=dynamic,
+        dynamic_nj=fsum(events.values()) if energies else None,
         chip_static_nj=spent.get("static_mw"),
         core_static_nj=spent.get("core_static_mw"),
         host_nj=spent.get("host_mw"),
         n_cores=n_cores,
         n_chips=prod(count_chips(noc)),
         n_chips_used=n_chips_used,
-        basis=_find_basis(program, run, dynamic or 0.0, spent),
+        basis=_find_board_basis(program, run, events, spent),
     )
 
 
-def _find_basis(program: Program, run: Run, dynamic_nj: float, spent: dict[str, float]) -> Basis:
-    """Return the basis of the sum: each part moves with its own constants, and power with those of the time too."""
-    total = max(dynamic_nj + sum(spent.values()), 1e-9)
-    events = {key: move for key, move in (energy_moves(program, run) or {}).items() if key.endswith("_pj")}
-    scale = dynamic_nj / max(sum(events.values()), 1e-9) / total if events else 0.0
-    moves = {key: move * scale for key, move in events.items()} | {f"energy.{k}": nj / total for k, nj in spent.items()}
-    of_time = sum(spent.values()) / total
-    moves |= {key: move * of_time for key, move in (time_moves(program, run) or {}).items()}
+def _find_board_basis(program: Program, run: Run, events: dict[str, float], spent: dict[str, float]) -> Basis:
+    """Return the basis of the sum: each part moves with its own constants, and power with those of the time too.
+
+    `events`, `spent`: nanojoules by kind of event and by key of a power.
+    """
+    power = sum(spent.values())
+    total = max(sum(events.values()) + power, 1e-9)
+    moves = {f"energy.{kind}_pj": nj / total for kind, nj in events.items()}
+    moves |= {f"energy.{key}": nj / total for key, nj in spent.items()}
+    moves |= {key: move * power / total for key, move in (time_moves(program, run) or {}).items()}
     return decide_basis(program.chip, moves, BOARD)

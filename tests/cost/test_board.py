@@ -15,18 +15,16 @@ from tests.made.chips import small_chip
 from tests.made.programs import run_of, three_cores
 
 POWERS = {"energy.static_mw": 0.3, "energy.core_static_mw": 0.5, "energy.host_mw": 20.0}
-TWO_CHIPS = small_chip(noc__chip_columns=1, energy__chip_link_pj=7.0)
+BOARD = small_chip(noc__chip_columns=1, energy__chip_link_pj=7.0)
 
 
 def test_each_part_is_power_times_the_time_of_a_sample():
-    program = three_cores(TWO_CHIPS.replace(POWERS))
+    program = three_cores(BOARD.replace(POWERS))
     run = run_of(program)
     board = board_energy(program, run)
     us = run.seconds * 1e6 / run.n_samples
-    assert (board.n_cores, board.n_chips_used) == (
-        3,
-        len({x for x, _, _ in program.mapping.site_of.tolist()}),
-    ) and board.n_chips_used > 1
+    columns = {x for x, _, _ in program.mapping.site_of.tolist()}  # a chip has one
+    assert (board.n_cores, board.n_chips, board.n_chips_used) == (3, 3, len(columns)) and len(columns) > 1
     assert board.static_nj == pytest.approx((0.3 + 3 * 0.5) * us)  # a milliwatt for a microsecond is a nanojoule
     assert board.host_nj == pytest.approx(20 * board.n_chips_used * us)
     events = sum(pj for kind, pj in run.energy_pj.items() if kind not in ("static", "total"))
@@ -35,24 +33,22 @@ def test_each_part_is_power_times_the_time_of_a_sample():
 
 
 def test_the_board_changes_no_other_energy_and_no_mapping():
-    plain, powered = (three_cores(TWO_CHIPS.replace(keys)) for keys in ({}, {k: POWERS[k] for k in list(POWERS)[1:]}))
+    plain, powered = (three_cores(BOARD.replace(keys)) for keys in ({}, {k: POWERS[k] for k in list(POWERS)[1:]}))
     assert run_of(plain).energy_pj == run_of(powered).energy_pj
     assert (plain.mapping.site_of == powered.mapping.site_of).all()
     assert board_energy(plain, run_of(plain)) is None
 
 
 def test_a_slower_step_costs_power_only():
-    chips = [TWO_CHIPS.replace(POWERS), TWO_CHIPS.replace(POWERS | {"cost.min_step_cycles": {"1": 50_000}})]
+    chips = [BOARD.replace(POWERS), BOARD.replace(POWERS | {"cost.min_step_cycles": {"1": 50_000}})]
     fast, slow = (board_energy(program, run_of(program)) for program in map(three_cores, chips))
     assert slow.dynamic_nj == fast.dynamic_nj
-    assert (
-        slow.host_nj / fast.host_nj == pytest.approx(slow.static_nj / fast.static_nj)
-        and slow.host_nj > 2 * fast.host_nj
-    )
+    assert slow.host_nj / fast.host_nj == pytest.approx(slow.static_nj / fast.static_nj)
+    assert slow.host_nj > 2 * fast.host_nj
 
 
 def test_the_total_is_unknown_without_energies_of_events():
-    program = three_cores(TWO_CHIPS.replace(POWERS | {"energy.spike_pj": None, "energy.host_mw": None}))
+    program = three_cores(BOARD.replace(POWERS | {"energy.spike_pj": None, "energy.host_mw": None}))
     run = run_of(program)
     board = board_energy(program, run)
     assert run.energy_pj is board.dynamic_nj is board.host_nj is board.total_nj is None and board.static_nj > 0
@@ -78,16 +74,13 @@ def test_the_basis_is_that_of_the_powers_and_of_the_time(sources, basis, key):
 
 
 def test_reports_print_the_parts_and_the_sum():
-    program = three_cores(TWO_CHIPS.replace(POWERS))
+    program = three_cores(BOARD.replace(POWERS))
     doc = collect_report(program, run_of(program))
     board = doc["board"]
     assert json.loads(json.dumps(board))["total_nj"] == board["total_nj"] > 0
     row = next(text for name, text in doc["verdict_rows"] if name == "board")
-    assert (
-        "static (3 cores) + " in row
-        and f"processors ({board['n_chips_used']} chips) = " in row
-        and "nJ per sample (" in row
-    )
+    assert "static (3 cores) + " in row and "nJ per sample (" in row
+    assert f"processors ({board['n_chips_used']} chips) = " in row
     assert row in render_text(doc) and row in render_html(doc)
     bound = collect_report(program, run_of(program, "sequence"))
     assert dict(map(tuple, bound["verdict_rows"]))["board"].startswith("at least ")

@@ -89,9 +89,12 @@ def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     assert out.splitlines()[1].split()[0] == "chip" and out.splitlines()[1].split()[4] == "0"
 
 
-def test_worker_that_ctrl_c_reaches_while_it_starts_is_no_crash(monkeypatch):
+@pytest.mark.parametrize(
+    "end", ["import os, signal; os.kill(os.getpid(), signal.SIGINT)", "import sys; sys.exit('KeyboardInterrupt')"]
+)
+def test_worker_that_ctrl_c_reaches_while_it_starts_is_no_crash(end, monkeypatch):
     monkeypatch.setattr("tests.fuzz.watch.LATE_SECONDS", PATIENCE_S)
-    line = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"]
+    line = [sys.executable, "-c", end]
     interrupted = Event()
     pressed = Timer(2, interrupted.set)
     pressed.start()
