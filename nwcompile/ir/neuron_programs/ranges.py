@@ -27,7 +27,7 @@ SHIFTS = ("shl", "shr", "shr0")
 FLOAT_ONLY = ("div", "floor", "trunc", "exp", "tanh", "sqrt")
 WHOLE_ONLY = ("shl", "shr", "shr0", "modulo", "table")
 LARGEST_STEP = 30  # Table entries are at most 2**30 apart; times their difference gives 62 bits.
-TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")
+TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations whose result is a truth value
 
 
 class Range(NamedTuple):

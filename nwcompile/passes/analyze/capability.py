@@ -12,6 +12,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
+from nwcompile.ir.neuron_programs.ranges import TRUTHS
 from nwcompile.ir.schedule import Schedule
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
 
@@ -80,7 +81,6 @@ def program_violations(node: Node, chip: Chip, on_multi_spike: str = "refuse") -
 # Operations of a built-in neuron: leaks, sums, a comparison with a threshold, a reset.
 BUILT_IN = ("add", "sub", "neg", "shl", "shr", "shr0", "not", "and", "or", "select", "number")
 CLAMPS = ("min", "max")  # if its membrane has a floor
-ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations that return a truth value
 
 
 def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
@@ -130,7 +130,7 @@ def _truth_values(program: NeuronProgram) -> set[Operand]:
     truths: set[Operand] = set()
     for operation in program.operations:
         is_number = operation.kind == "number" and operation.operands[0] in truths
-        if operation.kind in ANSWERS or is_number:
+        if operation.kind in TRUTHS or is_number:
             truths.add(operation.result)
     return truths
 

@@ -1,4 +1,4 @@
-"""Grids: float weights, thresholds and biases rounded to the numbers that a chip holds, and its dynamics.
+"""Grids: float weights, thresholds, biases and decays rounded to the numbers that a chip holds.
 
 `layer_dynamics` writes a float neuron as the chip's two leaky sums, u and v (DESIGN 4.2).
 """

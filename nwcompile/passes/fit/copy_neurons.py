@@ -95,10 +95,8 @@ def copy_neurons(
         advice = f"{layer} needs up to {copies[layer]} copies, {_rule_text(best.plan)}: make what it feeds smaller"
         where, advice = f"network with copies -> {chip.name}", f"{advice} or raise noc.columns"
         raise FitError(chip.name, [Violation("cores", where, best.plan.n_cores, n_usable(chip), advice)])
-    copied = build_copied_network(best)
-    if copied.network.outputs != network.outputs:
-        return None
-    return copied._replace(changes=_list_changes(network, best, chip))
+    copied = build_copied_network(best, _list_changes(network, best, chip))
+    return copied if copied.network.outputs == network.outputs else None
 
 
 def _rule_text(plan: CopyPlan) -> str:
@@ -192,8 +190,8 @@ class _Ends(NamedTuple):
     target: np.ndarray  # int64[end]: index of the receiving copy
 
 
-def build_copied_network(wanted: Wanted) -> Copied:
-    """Apply the plan to a fixed-point network, without rows for its changes; all copies have the inputs of the first.
+def build_copied_network(wanted: Wanted, changes: list[Change]) -> Copied:
+    """Apply the plan to a fixed-point network; all copies have the inputs of the first. `changes`: its rows.
 
     A connection that is divided among copies becomes lists of synapses; one that stays whole keeps its form.
     """
@@ -228,7 +226,7 @@ def build_copied_network(wanted: Wanted) -> Copied:
         activity=_copy_activity(wanted.activity, copy_of),
         core_of=cores,
         copy_of=copy_of,
-        changes=[],
+        changes=changes,
     )
 
 

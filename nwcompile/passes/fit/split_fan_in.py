@@ -29,7 +29,14 @@ from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, NEURONS, SYNAPSE_BITS
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.nonlinear import can_send_sums
 from nwcompile.passes.prepare.weights import list_synapses
-from nwcompile.passes.quantize.send_sums import SUM, build_sender, connect_signed, largest_message, message_room, up_to
+from nwcompile.passes.quantize.send_sums import (
+    SUM,
+    build_sender,
+    connect_signed,
+    count_safe_spikes,
+    message_room,
+    up_to,
+)
 
 PARTS = "{}/part{}"  # Name of the neurons that send the sums of one part of a layer's sources.
 WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # text of a row
@@ -135,7 +142,10 @@ def _most_sources(network: Network, edge: Connection) -> int:
 def symbolic_parts(
     network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
 ) -> list[Part] | None:
-    """Return a part for each connection, without lists of synapses; None if there are none."""
+    """Return a part for each connection, without lists of synapses.
+
+    `limits`: int64[resource] of a core. Returns None if a connection is a list, or if no number of groups keeps them.
+    """
     parts = []
     for i, edge in enumerate(split, 1):
         if not isinstance(edge, Dense | Conv2d):
@@ -219,21 +229,20 @@ def _describe_split(network: Network, name: str, cut: Cut, chip: Chip, violation
     counts = []
     for part in parts:
         try:
-            counts.append(largest_message(network, part, chip, ADVICE.format(name))[1])
+            counts.append(count_safe_spikes(network, part, chip, ADVICE.format(name)))
         except FitError as e:
             violations += e.violations
     n_counts = min((n for n in counts if n is not None), default=None)
     n_all, n = sum(prod(part.shape) for part in cut.parts), network.node(name).n_neurons
     to_layer = f", {len(parts)} for each of {name}" if n_all == n * len(parts) else f" to {name}"
     how = f"{n_all} neurons send sums{to_layer}, a step before it{up_to(n_counts)}"
-    has = f"at most {cut.limit} a core"
+    has = f"at most {cut.limit} per core"
     return Change(name, WAS[cut.resource].format(cut.used), has, how, EXACT)
 
 
 def connect_sums(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
     """Return synapses of weight 1 by which a target's neurons add up those of a source, float in a float network."""
-    edge = connect_signed(source, target, pre, post, np.ones(len(pre)), chip)
-    return edge if network.is_fixed else edge.replace(weight=np.ones(len(pre), np.float32), exponent=0)
+    return connect_signed(source, target, pre, post, np.ones(len(pre)), chip if network.is_fixed else None)
 
 
 def _sum_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:

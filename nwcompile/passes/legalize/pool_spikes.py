@@ -114,7 +114,7 @@ def _describe_window(pool: MaxPool2d) -> str:
 
 
 def _describe_relays(source: str, window: str, n: int) -> Change:
-    how = f"{n} relay neurons, one a window"
+    how = f"{n} relay neurons, one per window"
     return Change(source, f"maximum of spikes over {window}", "sums of spikes", how, EXACT)
 
 

@@ -1,6 +1,7 @@
-"""Prove: idle clamps, equal comparisons and lasting currents of integers, where v > t is v >= t + 1.
+"""Prove: report idle clamps, exact comparisons and lasting currents of integers, where v > t is v >= t + 1.
 
-A fixed-point threshold is shifted by one for the chip's comparison, if the spikes stay equal.
+`prove` runs after quantization. `same_comparison` is a rewriting of networks that are given in integers: it shifts a
+threshold by one for the chip's comparison, if the spikes stay equal.
 """
 
 import numpy as np

@@ -94,7 +94,7 @@ def relay_neuron(chip: Chip) -> NeuronSpec | None:
 
 
 def harmless_reset(chip: Chip) -> dict[str, str] | None:
-    """Return the `reset` and `reset_timing` of the chip that do not affect the spikes of a neuron without state."""
+    """Return a `reset` and `reset_timing` of the chip without effect on the spikes of a stateless neuron, or None."""
     late = "now" not in chip.neuron.reset_timing  # then only kinds that the step forgets anyway
     kinds = [kind for kind in HARMLESS if kind in chip.neuron.reset and not (late and kind in ("value", "subtract"))]
     timing = chip.neuron.reset_timing[0] if late else "now"

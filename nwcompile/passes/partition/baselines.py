@@ -24,11 +24,10 @@ from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.metis import metis_parts
 from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, SynapseGraph, group_vertices
 
-LARGEST_IMBALANCE = 0.05  # of the parts' neurons, if cores have as much to spare
-LARGEST = 20_000_000  # pins: some 50 bytes each while they are passed on
-MOST_SWEEPS = 4
-# The fewest layers that are adjacent; more would be cut by the same algorithm as SNEAP's.
-LAYERS_TOGETHER = 2
+LARGEST_IMBALANCE = 0.05  # hypergraph: of the parts' neurons, if cores have as much to spare
+MOST_PINS = 20_000_000  # hypergraph: some 50 bytes each while they are passed on
+MOST_SWEEPS = 4  # kernighan-lin: sweeps over all pairs of parts
+LAYERS_TOGETHER = 2  # neumap: the fewest layers that are adjacent; more would be cut by the same algorithm as SNEAP's
 
 
 def partition_hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
@@ -88,9 +87,9 @@ def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hy
         row = w.source_class[at]
         length = np.diff(offset)[row]
         n_pins += int(length.sum())
-        if n_pins > LARGEST:
+        if n_pins > MOST_PINS:
             raise OptionError(
-                f"partitioner 'hypergraph' makes over {LARGEST:,} pins of the synapses; use partitioner='sequential'"
+                f"partitioner 'hypergraph' makes over {MOST_PINS:,} pins of the synapses; use partitioner='sequential'"
             )
         keys.append(np.repeat(source.astype(np.int64), length) * n_vertices + target[csr_entries(offset, row)])
     key = np.unique(np.concatenate(keys))

@@ -80,11 +80,12 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     given = cores.mapping
     if given is None:
         mapping = assign_sites(network, chip, cores.core_of, options)
-        return cores._replace(core_of=mapping.core_of, mapping=mapping)
-    given.verify(network, chip)
-    kept = assign_sites(network, chip, given.core_of, options, may_cut=False)
-    used = np.unique(_flatten_cores(network, given.core_of))
-    return cores._replace(mapping=Mapping(kept.core_of, given.site_of[used], kept.note, given.visit))
+    else:
+        given.verify(network, chip)
+        kept = assign_sites(network, chip, given.core_of, options, may_cut=False)
+        used = np.unique(_flatten_cores(network, given.core_of))
+        mapping = Mapping(kept.core_of, given.site_of[used], kept.note, given.visit)
+    return cores._replace(core_of=mapping.core_of, mapping=mapping)
 
 
 def _to_logical_cores(answer) -> LogicalCores:

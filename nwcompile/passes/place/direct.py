@@ -13,8 +13,8 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search, placement
 from nwcompile.passes.place.problem import cores_at, placement_problem, seat_cores
 
-N_ROUNDS = 500
-DIGITS = 9  # of coordinates, so that identical cores have equal ones
+N_ROUNDS = 500  # spectral: rounds of orthogonal iteration
+DIGITS = 9  # spectral: of coordinates, so that identical cores have equal ones
 
 
 def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:

@@ -19,9 +19,9 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
+from nwcompile.ir.neuron_programs.ranges import TRUTHS
 
 COMMUTATIVE = ("add", "mul", "and", "or", "eq", "ne")
-TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations whose result is a truth value
 
 Expression = Any  # A name, a number, or a tuple (kind, operands...).
 

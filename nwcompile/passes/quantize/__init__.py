@@ -15,7 +15,7 @@ quantize    quantize.py:quantize               all layers, driven by the quantiz
             layer_warnings.py:number_warnings  warnings for the user about a layer
 legalize    compare_currents.py:send_maxima    a maximum of currents, once for all layers that read it
 compare     compare_currents.py:compare_currents  a maximum of currents by neurons that compare two of them
-            send_sums.py:largest_message       neurons that send sums; a proof that messages are wide enough
+            send_sums.py:count_safe_spikes     neurons that send sums; a proof that messages are wide enough
 approximate approximate/                       the nearest neurons that the chip has, and their price
 """
 

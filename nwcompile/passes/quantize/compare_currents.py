@@ -10,6 +10,7 @@ are quantized first, and their weights and neurons are reused.
 
 A maximum that several layers read, or that others add to, is found by the same tournament before quantization
 (`send_maxima`), once, for every layer that reads it. Its layers send sums, and the last one the largest of each window.
+Only these begin in float, with weights that are rounded later.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, MaxPool2d, Scale, Sparse
+from nwcompile.ir.connection import Connection, MaxPool2d, Scale
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT
@@ -28,12 +29,20 @@ from nwcompile.passes.analyze.nonlinear import can_send_sums, find_maxima, poole
 from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.approximate.ideal import Windows, find_windows, reduce_to_channels
-from nwcompile.passes.quantize.send_sums import SUM, build_sender, connect_signed, largest_message, sends_current, up_to
+from nwcompile.passes.quantize.send_sums import (
+    SUM,
+    build_sender,
+    connect_signed,
+    count_safe_spikes,
+    message_room,
+    sends_current,
+    up_to,
+)
 
 SUMS = "{}/sums"  # Name of the neurons that send the synaptic sums of the map, at full resolution.
 LEADS = "{}/lead{}"  # Name of those that compare two currents, by round.
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
-LARGEST = "{}/max"  # Name of the neurons that send the largest current of each window.
+MAXIMA = "{}/max"  # Name of the neurons that send the largest current of each window.
 
 
 def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tuple[Network, list[Change]]:
@@ -52,7 +61,7 @@ def verify_messages(legal: Network, network: Network, chip: Chip) -> None:
     """Raise FitError if messages are too narrow for the currents that neurons of the float network `legal` send."""
     for name in legal.layers:
         if sends_current(legal, name):
-            largest_message(network, name, chip, ADVICE, n_sums=2)
+            count_safe_spikes(network, name, chip, ADVICE, n_sums=2)
 
 
 def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
@@ -114,7 +123,7 @@ def _insert_tournament(network: Network, name: str, chip: Chip) -> tuple[Network
     """Put a layer, whose full-resolution neurons are quantized, behind a tournament of their currents."""
     full, layer = network.node(FULL.format(name)), network.node(name)
     tournament = Tournament.from_windows(find_windows(network, name))
-    largest, n_counts = largest_message(network, full.name, chip, ADVICE, n_sums=2)
+    largest, n_counts = message_room(chip), count_safe_spikes(network, full.name, chip, ADVICE, n_sums=2)
     sums = SUMS.format(name)
     nodes: dict[str, Node] = {sums: Node(sums, full.shape, build_sender(SUM, -largest, largest))}
     edges = [c.replace(target=sums) for c in network.into(full.name)]
@@ -147,10 +156,8 @@ def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chi
     edges: list[Connection] = []
     for n_round, source in enumerate(names):
         _, pre, sign, post = terms[terms[:, 0] == n_round].T
-        if len(pre) and chip is not None:
+        if len(pre):
             edges.append(connect_signed(source, target, pre, post, sign, chip))
-        elif len(pre):
-            edges.append(Sparse(source, target, pre=pre, post=post, weight=sign.astype(np.float32), delay=0))
     return edges
 
 
@@ -214,7 +221,7 @@ def _insert_senders(network: Network, pools: list[MaxPool2d]) -> tuple[Network, 
     source, window = pool.window_taps(currents.shape)
     first = np.searchsorted(window, np.arange(window.max() + 1))
     tournament = Tournament.from_windows(Windows(source, first, np.zeros(len(first), bool)))
-    sums, last = SUMS.format(currents.name), LARGEST.format(currents.name)
+    sums, last = SUMS.format(currents.name), MAXIMA.format(currents.name)
     names = [sums]
     edges: list[Connection] = [c.replace(target=sums, bias=None) for c in network.into(currents.name)]
     nodes = {

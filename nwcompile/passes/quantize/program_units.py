@@ -24,7 +24,7 @@ COMPARED = ("lt", "le", "eq", "ne")
 NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # operands and result are dimensionless
 Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; the key ONE holds a constant
 ONE = None
-SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # whole if operands are
+SAME = (*ALIKE, *COMPARED)  # whole if operands are
 WHOLE = ("floor", "trunc", "number", "sign")  # whole for any operand
 
 

@@ -1,4 +1,8 @@
-"""Send sums: neurons that send their synaptic sum as a signed number, and the range of such messages."""
+"""Send sums: neurons that send their synaptic sum as a signed number, and the range of such messages.
+
+They need a chip with programmable neurons and signed numbers in messages (`analyze/nonlinear.py:can_send_sums`).
+Integer sums lose nothing. `compare_currents` and `passes/fit/split_fan_in.py` use such neurons.
+"""
 
 from dataclasses import replace
 
@@ -13,12 +17,13 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.grids import WeightGrid
 from nwcompile.passes.analyze.state_range import largest_payload, largest_sums
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.quantize.scaled_layer import set_mantissas
 
 SUM = "sum"  # Name of the program of neurons that send their synaptic sum.
 
 
 def build_sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
-    """Return a stateless neuron that sends its clamped input; `largest_message` proves that nothing is clamped."""
+    """Return a stateless neuron that sends its clamped input; `count_safe_spikes` proves that nothing is clamped."""
     clamped = (Operation("below", "min", ("x", high)), Operation("sent", "max", ("below", low)))
     return NeuronProgram(name=name, states=(), operations=clamped, output="sent", sends="graded", is_fixed=is_fixed)
 
@@ -29,11 +34,11 @@ def message_room(chip: Chip) -> int:
     return LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
 
 
-def largest_message(network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1) -> tuple[int, int | None]:
-    """Return the largest number of a message, and up to how many spikes per source no sum exceeds it.
+def count_safe_spikes(network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1) -> int | None:
+    """Return how many spikes each source may send at once so that every sum fits a message; None if none sends more.
 
-    A message is the synaptic sum of a neuron of layer `name`, or the difference of two (`n_sums` 2). The second number
-    is None if no source sends more. Raises FitError, with `advice`, if one spike of each source is already too much.
+    A message is the synaptic sum of a neuron of layer `name`, or the difference of two (`n_sums` 2). Raises FitError,
+    with `advice`, if one spike of each source is already too much.
     """
     room, into = message_room(chip), network.into(name)
     rise, fall = largest_sums(network, name, lambda source: (1.0, 1.0))
@@ -44,7 +49,7 @@ def largest_message(network: Network, name: str, chip: Chip, advice: str, n_sums
         has = LARGEST_OUTPUT.bit_length() + 1 if bits is None else bits
         raise FitError(chip.name, [Violation("payload bits", name, needed, has, advice)])
     counts = [max(largest_payload(network.node(c.source).neuron)) for c in into]
-    return room, None if max(counts, default=0.0) <= n_counts else n_counts
+    return None if max(counts, default=0.0) <= n_counts else n_counts
 
 
 def schedule_senders(network: Network, execution: str) -> Schedule:
@@ -77,18 +82,15 @@ def up_to(n_counts: int | None) -> str:
     return "" if n_counts is None else f", for up to {n_counts} spikes of a source at once"
 
 
-def connect_signed(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
-    """Return the integer synapses of weight 1 and -1 by which a target's neurons add up numbers of a source."""
+def connect_signed(
+    source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip | None
+) -> Sparse:
+    """Return the synapses of weight 1 and -1 by which a target's neurons add up numbers of a source.
+
+    They are in the chip's integers, or in float without a chip.
+    """
+    edge = Sparse(source, target, pre=pre, post=post, weight=np.asarray(sign, np.float32), delay=0)
+    if chip is None:
+        return edge
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
-    weight = grid.round_at(np.asarray(sign, np.float64), grid.finest)
-    return Sparse(
-        source,
-        target,
-        pre=pre,
-        post=post,
-        weight=weight.mantissa,
-        delay=0,
-        exponent=weight.exponent,
-        sign_mode=grid.sign_mode,
-        weight_bits=grid.bits,
-    )
+    return set_mantissas(edge, grid.round_at(np.asarray(sign, np.float64), grid.finest), grid.sign_mode, grid.bits)

@@ -1,4 +1,4 @@
-"""The stages of the compiler, grouped by the folder whose functions they call; their order; the loop that runs them."""
+"""The stages of the compiler, in seven groups; their order; the loop that runs them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,10 +66,10 @@ def choose_input(draft: Draft) -> Draft:
     Raises FitError for neurons with several inputs that they do not add up, which no chip model has.
     """
     network = merge_inputs(draft.given)
-    advice = "chip models add up one synaptic sum for a neuron; run the network with nw.simulate, or train it without "
-    advice += "gates"
     gated = [node for node in network.nodes.values() if node.n_inputs > 1]
     if gated:
+        advice = "chip models add up one synaptic sum for a neuron"
+        advice = f"{advice}; run the network with nw.simulate, or train it without gates"
         violations = [Violation("inputs of a neuron", node.name, node.n_inputs, 1, advice) for node in gated]
         raise FitError(draft.chip.name, violations)
     if draft.options.readout is not None:
@@ -368,7 +368,7 @@ def check_step_time(draft: Draft) -> Draft:
     """Check that the predicted step time is within `step_limit_us`. Raises FitError."""
     if draft.options.step_limit_us is None:
         return draft
-    verify_step_time(draft.program, draft.options)
+    verify_step_time(draft.program, draft.options.step_limit_us)
     return replace(draft, passed=(*draft.passed, "limit"))
 
 

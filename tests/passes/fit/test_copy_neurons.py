@@ -89,7 +89,7 @@ def test_copies_go_upwards_as_far_as_their_inputs_need_them():
     assert plan.copies.tolist() == [4] * 10 + [2] * 20 + [1] * 20
     assert plan.n_cores == 4 + 4 + 2
     timing = nw.ir.schedule.Schedule("pipelined", 1, {"in": 0, "a": 1, "b": 2, "c": 3}, (1, 1, 1))
-    copied = build_copied_network(Wanted(network, timing, Activity.uniform(network), plan))
+    copied = build_copied_network(Wanted(network, timing, Activity.uniform(network), plan), [])
     assert copied.network.layers == ("a", "a/copy2", "a/copy3", "a/copy4", "b", "b/copy2", "c")
     assert {name: sorted(set(cores.tolist())) for name, cores in copied.core_of.items()} == {
         "a": [0], "a/copy2": [5], "a/copy3": [6], "a/copy4": [7], "b": [1, 2], "b/copy2": [8, 9], "c": [3, 4],

@@ -74,12 +74,12 @@ def test_split_fan_in_gives_the_spikes_of_the_same_integers(chip, spec):
 def test_split_fan_in_has_a_row_that_says_exact_and_needs_no_flag():
     program = nw.compile(wide(), limited("loihi2"), spikes_in(30), QUICK)
     assert [list(row.values()) for row in program.manifest["legalization"]] == [
-        ["a", "fan-in of 30 axons", "at most 12 a core", "60 neurons send sums, 3 for each of a, a step before it, for "
-         "up to 78581 spikes of a source at once", "exact", None],
-        ["b", "fan-in of 20 axons", "at most 12 a core", "16 neurons send sums, 2 for each of b, a step before it",
+        ["a", "fan-in of 30 axons", "at most 12 per core", "60 neurons send sums, 3 for each of a, a step before it, "
+         "for up to 78581 spikes of a source at once", "exact", None],
+        ["b", "fan-in of 20 axons", "at most 12 per core", "16 neurons send sums, 2 for each of b, a step before it",
          "exact", None],
-        ["out", "fan-in of 28 axons", "at most 12 a core", "12 neurons send sums, 3 for each of out, a step before it",
-         "exact", None],
+        ["out", "fan-in of 28 axons", "at most 12 per core",
+         "12 neurons send sums, 3 for each of out, a step before it", "exact", None],
     ]  # fmt: skip
     assert [row["layer"] for row in program.manifest["quantization"]] == list(program.network.layers)
     free = nw.compile(wide(), "loihi2", spikes_in(30), QUICK)
@@ -144,7 +144,7 @@ def test_sources_that_are_read_alike_are_added_up_before_a_large_layer_reads_the
 def test_split_fan_in_where_synapses_of_a_neuron_fill_more_than_a_core():
     memory = limited("loihi2", None, **{"core.synapse_bits": 2000})
     rows = verify_equal(wide(), memory, Chip.load("loihi2"), spikes_in(30), ("sequence",)).manifest["legalization"]
-    assert (rows[0]["was"], rows[0]["has"]) == ("fan-in of 3840 bits of synapses", "at most 2000 a core")
+    assert (rows[0]["was"], rows[0]["has"]) == ("fan-in of 3840 bits of synapses", "at most 2000 per core")
 
 
 def drawn(seed: int) -> tuple[nw.Network, Chip, np.ndarray]:

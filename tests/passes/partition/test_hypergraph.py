@@ -33,7 +33,7 @@ def test_hyperedges_hold_a_neuron_and_all_its_readers(monkeypatch, fine, most):
 
 
 def test_hypergraph_refuses_more_pins_than_can_be_handed_over(monkeypatch):
-    monkeypatch.setattr("nwcompile.passes.partition.baselines.LARGEST", 1000)
+    monkeypatch.setattr("nwcompile.passes.partition.baselines.MOST_PINS", 1000)
     network = dense_net(10, 60, 60)
     with pytest.raises(OptionError) as error:
         build_hypergraph(network, Activity.uniform(network), 1)

@@ -17,7 +17,6 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import given_figures
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
-from nwcompile.ir.options import Options
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import link_flits
 from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand, Objective
@@ -194,18 +193,16 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
     )
 
 
-def verify_step_time(program: Program, options: Options) -> None:
-    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`.
+def verify_step_time(program: Program, limit_us: float) -> None:
+    """Raise FitError if the program's predicted step, links included, takes longer than `limit_us`.
 
     Raises OptionError for a chip that does not give the cycles of every event.
     """
-    if options.step_limit_us is None:
-        return
     _verify_times(program.chip)
     assert program.activity is not None, "a program has that of its compilation"
     figures = predicted_figures(program, program.activity)
-    if figures.step_us is not None and figures.step_us > options.step_limit_us * (1 + ROUNDED_SHARE):
-        raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
+    if figures.step_us is not None and figures.step_us > limit_us * (1 + ROUNDED_SHARE):
+        raise too_slow(program.chip, figures.step_us, limit_us, figures.cores)
 
 
 def _verify_times(chip: Chip) -> None:

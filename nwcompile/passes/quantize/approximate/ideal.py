@@ -1,9 +1,9 @@
 """Ideal: the run of the quantized integers on a chip with every neuron feature, including maxima of currents.
 
-`DrivenLayer` runs one fixed-point layer with known synaptic input, with one neuron after another. If `pool_spikes`
-replaced a layer by full-resolution neurons and relay neurons (approximate='pool'), the original layer is run: its
-neurons receive the largest synaptic sum of each window. Its weights and thresholds are those of the full-resolution
-neurons, which are identical within a channel.
+`DrivenLayer` runs one fixed-point layer on known synaptic input, for one candidate neuron after another. If
+`pool_spikes` replaced a layer by full-resolution neurons and relay neurons (approximate='pool'), the original layer is
+run: its neurons receive the largest synaptic sum of each window. Its weights and thresholds are those of the full-
+resolution neurons, which are identical within a channel.
 """
 
 from dataclasses import dataclass

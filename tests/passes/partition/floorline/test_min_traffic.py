@@ -316,9 +316,9 @@ def test_a_time_that_was_told_is_a_limit_of_just_as_many_cycles(cycle_ns):
     mapping = partition(network, chip, activity, Options(partitioner="sequential")).mapping
     program, told = emit(network, timing, mapping, chip, activity, {}), step_us(network, chip, activity, mapping)
     for less in (0.0, 1e-16, 1e-15):
-        verify_step_time(program, Options(optimize="cores", step_limit_us=told * (1 - less)))
+        verify_step_time(program, told * (1 - less))
     with pytest.raises(FitError):
-        verify_step_time(program, Options(optimize="cores", step_limit_us=told * (1 - 1e-9)))
+        verify_step_time(program, told * (1 - 1e-9))
 
 
 @pytest.mark.parametrize("partitioner", ["floorline", "sequential"])
