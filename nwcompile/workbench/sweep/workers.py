@@ -8,12 +8,14 @@ import ctypes
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
@@ -56,7 +58,7 @@ class Workers:
     def __exit__(self, *_) -> None:
         with defer_interrupts():
             if self.cluster is None and self._pool is not None:
-                self._pool.shutdown(wait=True, kill_workers=True)
+                _shut_down(self._pool)
             self._close.close()
 
     def compute_points(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
@@ -83,46 +85,55 @@ class Workers:
         """Submit only `n_at_once` points at a time, so that few are running when a worker is killed."""
         waiting = iter(points)
         in_work: dict[Future, Point] = {}
-        is_over = False
+        # Ctrl-C inside `concurrent.futures.wait` may leave a future locked, and closing the pool would wait for it.
+        done: SimpleQueue[Future] = SimpleQueue()
+        is_over = is_broken = False
         while in_work or not is_over:
-            while len(in_work) < n_at_once and not is_over:
+            while len(in_work) < n_at_once and not (is_over or is_broken):
                 point = next(waiting, None)
                 is_over = point is None
                 if point is not None:
-                    in_work[self._submit(point, keep)] = point
-            done, _ = wait(in_work, return_when=FIRST_COMPLETED)
-            broken = False
-            for future in done:
-                try:
-                    result = future.result()
-                except self._dead:
-                    broken = True
-                    on_dead(in_work.pop(future))
-                except NwError:
-                    raise
-                except Exception as e:
-                    raise BackendError(
-                        f"the workers of {self.cluster or 'this machine'} are gone, or cannot compute points "
-                        f"({type(e).__name__}: {e}); points that are done are kept"
-                    ) from None
-                else:
-                    yield in_work.pop(future), result
-            if broken and self.cluster is None:
-                for point in in_work.values():
-                    on_dead(point)
-                in_work = {}
+                    in_work[self._submit(point, keep, done)] = point
+            if not in_work:
+                break
+            future = done.get()
+            try:
+                result = future.result()
+            except self._dead:
+                is_broken = self.cluster is None
+                on_dead(in_work.pop(future))
+            except NwError:
+                raise
+            except Exception as e:
+                raise BackendError(
+                    f"the workers of {self.cluster or 'this machine'} are gone, or cannot compute points "
+                    f"({type(e).__name__}: {e}); points that are done are kept"
+                ) from None
+            else:
+                yield in_work.pop(future), result
+            if is_broken and not in_work:
                 self._renew(n_at_once)
+                is_broken = False
 
     # Send the question with every point: data that dask scatters is lost with the worker that has it.
-    def _submit(self, point: Point, keep: bool) -> Future:
+    def _submit(self, point: Point, keep: bool, done: "SimpleQueue[Future]") -> Future:
+        """Submit a point, whose future is put into `done` when it ends."""
         with defer_interrupts():
-            return self._pool.submit(measure_point, self.question, point, code_version(), keep)
+            try:
+                future = self._pool.submit(measure_point, self.question, point, code_version(), keep)
+            except self._dead as e:  # a worker was killed since the last result
+                future = Future()
+                future.set_exception(e)
+            future.add_done_callback(done.put)
+            while self.cluster is None and not (future.running() or future.done()):
+                time.sleep(0.001)  # Closed before it has queued a point, loky's pool fails with a KeyError.
+            return future
 
     def _renew(self, n: int) -> None:
         """Replace the pool of this machine; dask restarts its workers itself."""
         if self.cluster is None:
             with defer_interrupts():
-                self._pool.shutdown(wait=True, kill_workers=True)
+                _shut_down(self._pool)
                 self._pool = _create_pool(n)
 
     def _start(self) -> None:
@@ -182,6 +193,17 @@ def _create_pool(n: int):
     # loky replaces a worker that has grown too large between two points; the user need not know.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
     return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_die_with_parent, initargs=(os.getpid(),))
+
+
+def _shut_down(pool) -> None:
+    """Kill the workers of a pool of this machine, and wait for the threads that serve them.
+
+    loky leaves out its feeder thread, which would lose a semaphore if Python exited while it ends.
+    """
+    pool.shutdown(wait=True, kill_workers=True)
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=1)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -2,14 +2,17 @@
 
 import os
 import signal
+import sys
 import threading
+import time
+from queue import SimpleQueue
 
 import pytest
 
 import nwcompile as nw
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.workbench.sweep import workers
-from nwcompile.workbench.sweep.workers import KILLED_TWICE, defer_interrupts
+from nwcompile.workbench.sweep.workers import KILLED_TWICE, Workers, defer_interrupts
 from tests.made.sweeps import GRID, figures, network, samples
 
 pytestmark = pytest.mark.long
@@ -53,11 +56,24 @@ def test_sweep_goes_on_when_a_worker_is_killed(tmp_path, cluster):
     assert again.n_computed == 2  # what was killed is tried once more, on a machine that may be calmer
 
 
+def test_pool_closes_right_after_a_point_was_queued():
+    """As at Ctrl-C: loky then fails in a thread of its own, which pytest reports, and may lose a semaphore."""
+    with Workers(None, 2) as pool:
+        pool._start()
+        pool._submit(None, False, SimpleQueue())  # starts the processes, and the thread that serves them
+        time.sleep(0.3)  # until that thread waits
+        seconds = sys.getswitchinterval()
+        sys.setswitchinterval(10)  # No other thread runs unless this one waits.
+        pool._submit(None, False, SimpleQueue())
+    sys.setswitchinterval(seconds)
+    assert not {"ExecutorManagerThread", "QueueFeederThread"} & {thread.name for thread in threading.enumerate()}
+
+
 @QUIET
 def test_sweep_on_a_scheduler_that_is_there(tmp_path):
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
         made = swept(cluster=cluster.scheduler_address)
     assert figures(made.rows) == figures(swept(processes=1).rows)
 
@@ -77,7 +93,7 @@ def test_cluster_without_workers_is_a_sentence(monkeypatch):
     from distributed import LocalCluster
 
     monkeypatch.setattr(workers, "SECONDS_TO_CONNECT", 1)
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
         address = cluster.scheduler_address
         with pytest.raises(BackendError) as e:
             swept(cluster=address)
@@ -89,7 +105,7 @@ def test_cluster_that_goes_away_is_a_sentence(tmp_path):
     from distributed import LocalCluster
 
     grid = {"n_cores": [1, 2], "seed": {"from": 0, "to": 20}}
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
 
         def goes(row, n_done, n_points):
             if n_done == 3:
