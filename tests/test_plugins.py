@@ -120,7 +120,7 @@ def test_plugin_names_are_listed_and_suggested(site, capsys):
     assert cli.main(line) == 2
     assert "unknown partitioner 'onecore'; choose one of: one-core, coarse, floorline, " in capsys.readouterr().err
     assert cli.main(["check", "net.wights", "--chip", "tiny"]) == 2
-    text = "net.wights: expected a .nir, .net, .nwc or .weights file, or package.module:factory\n"
+    text = "net.wights: expected a .nir, .net, .nwc or .weights file, package.module:factory, or demo\n"
     assert capsys.readouterr().err.endswith(text)
     assert cli.main(["check", "net.weights", "--dt", "1", "--chip", "tiny"]) == 2
     text = "say how to read a .nir file; what a .weights file leaves unsaid its plugin decides\n"

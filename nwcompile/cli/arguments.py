@@ -18,8 +18,8 @@ from nwcompile.sim.crosscheck import AGAINST
 
 ERROR_CODE = "NW1001"
 MODEL = (
-    "a .nir file, a lava-dl .net file, or package.module:factory (it returns a torch module, (module, example input), "
-    "(module, example input, layout), or a Network)"
+    "a .nir file, a lava-dl .net file, demo (a trained network of handwritten digits), or package.module:factory (it "
+    "returns a torch module, (module, example input), (module, example input, layout), or a Network)"
 )
 PROGRAM = "a program from nwcompile compile"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL

@@ -24,6 +24,7 @@ from nwcompile.report.html_markup import tag
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import percent
 from nwcompile.sim import simulate
+from nwcompile.sim.accuracy import accuracy
 
 FILE = Path(__file__).with_name("demo.npz")
 TITLE = "handwritten digits of 8 x 8 pixels, with spikes"
@@ -57,8 +58,7 @@ class Demo:
     @cached_property
     def report(self) -> dict:
         """The content of report.json, with the accuracy in float and on the chip."""
-        in_float = measure_accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
-        on_chip = measure_accuracy(self.run.spikes["digit"], self.labels)
+        in_float, on_chip = (accuracy(run, self.labels) for run in (simulate(self.network, self.x), self.run))
         return collect_report(self.program, self.run, {"float": in_float, "chip": on_chip})
 
 
@@ -67,22 +67,27 @@ def demo(chip: Chip | str = "loihi1") -> Demo:
 
     Raises FitError if the network does not fit the chip.
     """
-    with np.load(FILE, allow_pickle=False) as held:
-        images, labels, weights = held["images"], held["labels"].astype(np.int64), [held["weight0"], held["weight1"]]
-    spec = NeuronSpec(threshold=1.0, beta=exp(-STEP_S / TAU_S), reset="zero")
-    edges = [Dense("image", "hidden", weights[0]), Dense("hidden", "digit", weights[1])]
-    network = Network.from_arrays({"hidden": spec, "digit": spec}, edges, {"image": 64})
-    x = encode_images(images)
+    network, samples = demo_network(), demo_samples()
+    x = samples["x"]
     program = compile(network, chip, x[:100])
-    return Demo(network, x, labels, program, simulate(program, x, backend="cycle"))
+    return Demo(network, x, samples["y"], program, simulate(program, x, backend="cycle"))
+
+
+def demo_network() -> Network:
+    """The float network."""
+    with np.load(FILE, allow_pickle=False) as held:
+        edges = [Dense("image", "hidden", held["weight0"]), Dense("hidden", "digit", held["weight1"])]
+    spec = NeuronSpec(threshold=1.0, beta=exp(-STEP_S / TAU_S), reset="zero")
+    return Network.from_arrays({"hidden": spec, "digit": spec}, edges, {"image": 64})
+
+
+def demo_samples() -> dict[str, np.ndarray]:
+    """The images as spikes `x`, float32[200, T, 64], and their labels `y`, int64[200]."""
+    with np.load(FILE, allow_pickle=False) as held:
+        return {"x": encode_images(held["images"]), "y": held["labels"].astype(np.int64)}
 
 
 def encode_images(images: np.ndarray) -> np.ndarray:
     """Encode gray values 0..16 of `[n, 64]` as spikes float32[n, T, 64], evenly spread over the steps."""
     steps = np.arange(N_STEPS + 1)[:, None]
     return np.diff(images[:, None].astype(np.int64) * steps // N_STEPS, axis=1).astype(np.float32)
-
-
-def measure_accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images, 0..1, whose label has the most output spikes `[n, T, 10]`."""
-    return float((spikes.sum(1).argmax(1) == labels).mean())

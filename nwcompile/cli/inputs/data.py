@@ -10,6 +10,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.network import LAYOUTS
 
 ERROR_CODE = "NW1006"
+DEMO = "demo"  # As a MODEL the network of `nw.demo()`, as a file of samples its images and labels.
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,11 @@ def _check_whole(path: str, y: np.ndarray) -> None:
 
 
 def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
-    """Read the arrays of a .npz file by key, or the array of a .npy file as `x`; no pickle."""
+    """Read the arrays of a .npz file by key, the array of a .npy file as `x`, or those of `demo`; no pickle."""
+    if path == DEMO:
+        from nwcompile.workbench.demo import demo_samples
+
+        return demo_samples()
     if Path(path).suffix not in (".npz", ".npy"):
         from nwcompile.nn.data.events import FORMATS
 

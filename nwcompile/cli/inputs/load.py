@@ -15,7 +15,7 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.cli.arguments import read_options
-from nwcompile.cli.inputs.data import one_line
+from nwcompile.cli.inputs.data import DEMO, one_line
 from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -67,8 +67,13 @@ def collect_neuron(settings: list[tuple[str, object]]) -> dict | None:
 
 
 def read_network(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
-    """Read the network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
+    """Read the network of MODEL: a file, `demo`, or `package.module:factory`, which may need the `example`."""
     check_kind(spec)
+    if spec == DEMO:
+        from nwcompile.workbench.demo import demo_network
+
+        refuse_nir_flags(args, "demo is no file")
+        return demo_network()
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
@@ -126,10 +131,12 @@ def check_kind(spec: str) -> None:
         )
     suffixes = plugins.list_names(plugins.FRONTENDS, SUFFIXES)
     known = Path(spec).suffix.removeprefix(".") in suffixes
-    if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
+    if spec != DEMO and not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
         *others, last = [f".{suffix}" for suffix in suffixes]
         files = f"{', '.join(others)} or {last}"
-        raise OptionError(f"{spec or repr(spec)}: expected a {files} file, or package.module:factory", code="NW1003")
+        raise OptionError(
+            f"{spec or repr(spec)}: expected a {files} file, package.module:factory, or {DEMO}", code="NW1003"
+        )
 
 
 def check_usage(args: Namespace, needs_chip: bool = True, readout: str | None = None) -> None:
