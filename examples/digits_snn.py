@@ -14,8 +14,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nwcompile import nn
-from nwcompile.workbench.demo import FILE, HIDDEN, STEP_S, TAU_S, encode_images
+from nwcompile.workbench.demo import FILE, STEP_S, TAU_S, encode_images
 
+HIDDEN = 32  # Neurons between image and digits.
 N_SHOWN = 200
 N_EPOCHS = 30
 BATCH = 64

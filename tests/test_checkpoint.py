@@ -184,6 +184,14 @@ def test_compile_goes_on_to_the_same_bytes(tmp_path, optimize, monkeypatch):
     assert nw.compile(network, "loihi1", x, options(optimize=optimize), checkpoint=tmp_path).data == wanted
 
 
+def test_compile_stores_no_run_of_a_search(tmp_path):
+    """The search of scales simulates hundreds of times, and each takes less time than its file."""
+    demo = nw.demo()
+    nw.compile(demo.network, "loihi2", demo.x[:50], checkpoint=tmp_path)
+    kinds = {path.name.partition("-")[0] for path in tmp_path.glob("*.nwk")}
+    assert "clusters" in kinds and "sequence" not in kinds
+
+
 def test_another_seed_takes_nothing_of_the_first(tmp_path):
     network, x = small()
     nw.compile(network, "loihi1", x, options(), checkpoint=tmp_path)

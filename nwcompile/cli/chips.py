@@ -2,6 +2,7 @@
 
 import warnings
 from argparse import Namespace
+from dataclasses import asdict
 
 from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json, format_table
@@ -50,7 +51,9 @@ def _show_chip(chip: Chip, json: bool) -> None:
             key: {"value": chip.value(key), "basis": chip.basis_of(key), "source": chip.source_of(key)} for key in known
         }
         head = {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores, "hash": chip.hash}
-        print(as_json({**head, "times": chip.gives_times, "energies": chip.has_energies, "keys": keys}))
+        silicon = [asdict(row) for row in find_silicon(chip)]
+        has = {"times": chip.gives_times, "energies": chip.has_energies}
+        print(as_json(head | has | {"keys": keys, "silicon": silicon}))
         return
     print(f"{chip.name}: {chip.description}\n")
     rows = [(k, _format_value(chip.value(k)), chip.basis_of(k), chip.source_of(k) or "default") for k in known]
@@ -67,8 +70,8 @@ def _show_chip(chip: Chip, json: bool) -> None:
             f"{row.quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
             f"({row.error_percent:+.0f} %{fitted}; {row.source})"
         )
-    for what, has in (("times", chip.gives_times), ("energies of events", chip.has_energies)):
-        if not has:
+    for what, is_given in (("times", chip.gives_times), ("energies of events", chip.has_energies)):
+        if not is_given:
             print(f"no {what}: the file lacks some of the figures they need")
 
 

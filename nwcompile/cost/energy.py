@@ -4,7 +4,8 @@
 longer a step takes. The objectives of the partitioner use the energy of the events.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
 from math import fsum, prod
 from typing import Any
@@ -13,7 +14,6 @@ import numpy as np
 
 from nwcompile.cost.basis import decide_basis, find_basis, time_moves
 from nwcompile.cost.time.work import n_events
-from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
 from nwcompile.ir.noc.board import chips_used, count_chips
@@ -22,7 +22,7 @@ from nwcompile.ir.run import Basis, Run
 
 NAMES = tuple(f.name for f in fields(Energy) if f.name.endswith("_pj"))
 KINDS = tuple(name.removesuffix("_pj") for name in NAMES if name not in MAY_LACK_PJ)
-BOARD = "board energy"
+BOARD = "energy with processors"  # quantity of silicon.json
 NJ = 1e6  # nanojoules of 1 mW in 1 s
 
 
@@ -59,12 +59,16 @@ def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:
     return None if steps is None else {kind: fsum(pj) for kind, pj in steps.items()}
 
 
-def with_energy(program: Program, run: Run) -> Run:
-    """Add the energies to a run of `program`, or None if the chip lacks a cited figure; and how to find a basis."""
-    flits = None if program.chip.energy.chip_link_pj is None else flits_of_run(program, run)
-    steps = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
-    finder = partial(find_basis, program)
-    return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps, find_basis=finder)
+def measure_energy(program: Program, counters: dict, build_flits: Callable[[], np.ndarray]) -> dict[str, Any]:
+    """Return counters and energies of a Run without times. `build_flits`: its `link_flits`, if an energy needs them."""
+    flits = None if program.chip.energy.chip_link_pj is None else build_flits()
+    steps = step_energy_pj(counters, program.chip, flits)
+    return {
+        "counters": counters,
+        "step_energy_pj": steps,
+        "energy_pj": energy_pj(steps),
+        "find_basis": partial(find_basis, program),
+    }
 
 
 def kinds_without_source(chip: Chip) -> tuple[str, ...]:

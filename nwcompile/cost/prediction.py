@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.energy import with_energy
+from nwcompile.cost.energy import measure_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
@@ -13,7 +13,8 @@ from nwcompile.ir.run import Run
 def predict(program: Program, activity: Activity | None = None) -> Run:
     """Predict a run from an activity, by default the program's: exact event counts, no spikes, no times."""
     activity = activity or program.activity or Activity.uniform(program.network)
-    run = Run(
+    flits = link_flits(program, activity)
+    return Run(
         backend="prediction",
         device="none",
         window="aligned",
@@ -21,8 +22,7 @@ def predict(program: Program, activity: Activity | None = None) -> Run:
         spikes={},
         states={},
         output=np.zeros(0),
-        counters=count_events(program, activity),
         activity=activity,
-        link_flits=link_flits(program, activity),
+        link_flits=flits,
+        **measure_energy(program, count_events(program, activity), lambda: flits),
     )
-    return with_energy(program, run)

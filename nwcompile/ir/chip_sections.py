@@ -221,7 +221,7 @@ class PoolCost:
 
 @dataclass(frozen=True)
 class Energy:
-    """Picojoules of each event. A value that is not given has no cited source; then no energies are reported.
+    """Picojoules of each event. A value that is not given has no cited source; then no energies of events are reported.
 
     Optional values that are not given are not part of the energies, and the report says so.
     """
@@ -238,7 +238,7 @@ class Energy:
     hop_ns_pj: float | None = None  # the same, north or south
     io_pj: float | None = None  # further energy of a message that enters or leaves through io.sites; optional
     chip_link_pj: float | None = None  # further energy of a flit on a link to another chip; optional
-    static_mw: float | None = None  # static power of the chip in milliwatts, or of all chips of a board; optional
+    static_mw: float | None = None  # static power of all chips of a file, in mW, without core_static_mw; optional
     core_static_mw: float | None = None  # static power of a core in use; only in the energy of the board; optional
     host_mw: float | None = None  # power of the processors on a chip in use; only in the energy of the board; optional
 

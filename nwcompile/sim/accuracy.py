@@ -13,6 +13,7 @@ from nwcompile.ir.run import Run
 from nwcompile.ir.shown import count_text
 from nwcompile.sim import simulate
 from nwcompile.sim.answers import answer_rule, find_answers, record_for, warn_of_answers
+from nwcompile.sim.inputs import prepare_inputs
 
 ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
@@ -49,7 +50,7 @@ def evaluate(model: Network | Program, x, y, backend: str | None = None, device:
     if not isinstance(model, Network | Program):
         raise OptionError(f"evaluate takes a Network or a Program, not {type(model).__name__}")
     evaluation = find_accuracy(model, x, y, backend, device)
-    warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy")
+    warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy", 4)  # `checked` is a level
     return evaluation
 
 
@@ -57,9 +58,11 @@ def find_accuracy(model: Network | Program, x, y, backend: str | None = None, de
     """Measure the accuracy as `evaluate` does, without its warning."""
     network = model if isinstance(model, Network) else model.network
     backend = backend or ("sequence" if isinstance(model, Program) else "reference")
-    result = simulate(model, x, backend, device, record=record_for(network))
-    share = accuracy(result, label_array(y, result.n_samples))
-    return Evaluation(share, share_interval(share, result.n_samples), result.n_samples, answer_rule(network))
+    limits = (model.chip, model.on_multi_spike) if isinstance(model, Program) else ()
+    inputs, n_samples, _ = prepare_inputs(network, x, None, *limits)
+    labels = label_array(y, n_samples)
+    share = accuracy(simulate(model, inputs, backend, device, record=record_for(network)), labels)
+    return Evaluation(share, share_interval(share, n_samples), n_samples, answer_rule(network))
 
 
 def accuracy(result: Run, labels: np.ndarray) -> float:

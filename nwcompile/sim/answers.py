@@ -74,11 +74,11 @@ def answer_rule(network: Network) -> str:
     return f"class = output neuron with {'most spikes' if fires else 'the largest sum of its membrane'} over all steps"
 
 
-def warn_of_answers(network: Network, what: str) -> None:
+def warn_of_answers(network: Network, what: str, stacklevel: int = 3) -> None:
     """Warn with NwWarning that `what` uses the network's answers, if the imported module's answers may differ."""
     if network.left_out and network.readout is None:
         warnings.warn(
-            f"{what} follows the rule '{answer_rule(network)}', but {network.left_out}", NwWarning, stacklevel=3
+            f"{what} follows the rule '{answer_rule(network)}', but {network.left_out}", NwWarning, stacklevel
         )
 
 

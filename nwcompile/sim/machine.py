@@ -4,16 +4,12 @@
 aligned step on backends that compute those.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nwcompile.checkpoint import Recorded
-from nwcompile.cost.basis import find_basis
-from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
@@ -64,7 +60,9 @@ class Machine(Protocol):
         """Return the State of samples before their first row. `first_sample`: number of the first one in errors."""
 
     def advance(self, state: Any, inputs: dict[str, np.ndarray], rows: slice, n_steps: int | None) -> Rows:
-        """Simulate the next rows with inputs [B, row, *shape]; `n_steps`: T, or None while the stream goes on.
+        """Simulate the next rows with inputs [B, row, *shape], int32 for a program or a fixed-point network.
+
+        `n_steps`: T, or None while the stream goes on.
 
         `state` is updated in place. It need not be if all rows of a run are simulated at once.
         """
@@ -113,15 +111,3 @@ def build_activity(model: Network | Program, inputs: dict, spikes: dict) -> Acti
     """Count the messages of inputs and layers."""
     network, repeats = (model.network, model.repeats) if isinstance(model, Program) else (model, False)
     return Activity.from_spikes(network, {**inputs, **spikes}, repeats)
-
-
-def measure_energy(program: Program, counters: dict, window: str, build: Callable[[], Activity]) -> dict[str, Any]:
-    """Return counters and energies of a Run, for a backend that measures no times. `build`: its activity, if needed."""
-    flits = None if program.chip.energy.chip_link_pj is None else link_flits(program, build(), window)
-    steps = step_energy_pj(counters, program.chip, flits)
-    return {
-        "counters": counters,
-        "step_energy_pj": steps,
-        "energy_pj": energy_pj(steps),
-        "find_basis": partial(find_basis, program),
-    }

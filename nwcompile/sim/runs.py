@@ -13,26 +13,30 @@ from nwcompile.sim.machine import Machine, Rows, build_activity, count_samples, 
 from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.values import verify_counts, verify_totals
 
-MOST_GROUPS = 256  # Groups of samples that run together; each has its own file.
+MOST_GROUPS = 256  # Groups of samples of a checkpoint; each has its own file.
 LEAST_SAMPLES = 64  # Samples per group of a checkpoint, so that every core of the machine has work.
 
 
 def run_machine(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int) -> Run:
-    """Simulate whole samples; `inputs[name]` is `[B, T, *shape]`."""
-    rows = record_rows(machine, inputs, n_steps)
+    """Simulate whole samples, and store them in the checkpoint if there is one. For `inputs` see `Machine.advance`."""
+    rows = record_rows(machine, inputs, n_steps, has_checkpoint())
     made_by = {"backend": machine.backend, "device": machine.device, "window": machine.window}
     return build_run(machine.model, inputs, rows, machine.measure, **made_by)
 
 
-def record_rows(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int) -> Rows:
-    """Simulate whole samples; return aligned spikes and states [B, T, *shape], and the counts of all rows."""
+def record_rows(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int, is_stored: bool = False) -> Rows:
+    """Simulate whole samples; return aligned spikes and states [B, T, *shape], and the counts of all rows.
+
+    `is_stored`: the checkpoint stores them, some steps at a time.
+    """
     network = machine.model.network if isinstance(machine.model, Program) else machine.model
     n_samples = count_samples(inputs)
-    groups, pace = groups_of_samples(n_samples, machine.samples_at_once(n_samples)), Pace(machine.least_rows)
-    if len(groups) == 1 and not has_checkpoint():
+    groups = groups_of_samples(n_samples, machine.samples_at_once(n_samples), is_stored)
+    if len(groups) == 1 and not is_stored:
         done = machine.advance(machine.start(n_samples), inputs, slice(0, machine.n_rows), n_steps)
         return _align_rows(network, done, machine.late, n_steps)
     record = empty_rows(network, machine.recorded, n_samples, n_steps, machine.empty_counts(machine.n_rows))
+    pace = Pace(machine.least_rows) if is_stored else None
     for some in groups:
         spikes = {name: a[some] for name, a in record.spikes.items()}
         states = {name: {state: a[some] for state, a in of.items()} for name, of in record.states.items()}
@@ -60,8 +64,8 @@ def _align_rows(network: Network, rows: Rows, late: dict[str, int], n_steps: int
     return rows
 
 
-def _run_group(machine: Machine, some: slice, inputs: dict, record: Rows, n_steps: int, pace: Pace) -> None:
-    """Simulate some samples, and write their rows into `record`; a checkpoint stores some steps at a time."""
+def _run_group(machine: Machine, some: slice, inputs: dict, record: Rows, n_steps: int, pace: Pace | None) -> None:
+    """Simulate some samples, and write their rows into `record`; with a `pace` the checkpoint stores them."""
     state = machine.start(some.stop - some.start, some.start)
     recorded = record.by_row(machine.late)
 
@@ -75,13 +79,15 @@ def _run_group(machine: Machine, some: slice, inputs: dict, record: Rows, n_step
         model = machine.model.hash if isinstance(machine.model, Network) else program_digest(machine.model)
         return [model, n_steps, machine.window, machine.recorded, inputs]
 
-    work = Steps(machine.n_rows, run_steps, recorded, lambda: state.arrays)
-    in_parts(machine.backend, identify, work, pace)
+    if pace is None:
+        run_steps(slice(0, machine.n_rows))
+    else:
+        in_parts(machine.backend, identify, Steps(machine.n_rows, run_steps, recorded, lambda: state.arrays), pace)
 
 
-def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
-    """Split the samples into groups of at most `largest`; into more groups with a checkpoint, which stores each."""
-    size = min(max(LEAST_SAMPLES, -(-n_samples // MOST_GROUPS)), largest) if has_checkpoint() else largest
+def groups_of_samples(n_samples: int, largest: int, is_stored: bool) -> list[slice]:
+    """Split the samples into groups of at most `largest`; into more groups if the checkpoint stores each."""
+    size = min(max(LEAST_SAMPLES, -(-n_samples // MOST_GROUPS)), largest) if is_stored else largest
     return [slice(first, min(first + size, n_samples)) for first in range(0, n_samples, size)]
 
 

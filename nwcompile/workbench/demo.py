@@ -28,7 +28,6 @@ from nwcompile.sim.accuracy import accuracy
 
 FILE = Path(__file__).with_name("demo.npz")
 TITLE = "handwritten digits of 8 x 8 pixels, with spikes"
-HIDDEN = 32  # Neurons between image and digits.
 N_STEPS = 16  # A pixel of gray value g, 0..16, sends g spikes in this many steps.
 TAU_S = 20e-3  # The time constant of the membranes, in seconds.
 STEP_S = 2e-3  # The duration of a step, in seconds.

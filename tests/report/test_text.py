@@ -128,7 +128,7 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
     lines = render_text(collect_report(program, run_of(program))).splitlines()
     assert lines[0].startswith("fits small: 3 of 12 cores; ")
     assert lines[1:] == [
-        "do        run fewer steps a sample, the barrier is 90 % of each",
+        "do        run fewer steps per sample, the barrier is 90 % of each",
         "bound by  barrier; 89.8 % of the step",
         "basis     time: assumed (cost.barrier_cycles, cost.message_in_cycles, cost.spike_cycles and 1 more); energy "
         "of the cores: assumed (energy.synop_dense_pj, energy.visit_pj, energy.message_out_pj and 2 more)",

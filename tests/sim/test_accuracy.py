@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.errors import ModelError
 from nwcompile.sim.accuracy import loss_interval, ratio_interval, share_interval
 from tests.made.nets import FIXED, dense_net
 
@@ -65,3 +66,11 @@ def test_evaluate_counts_right_answers_of_networks_and_programs():
         nw.evaluate(3, x, y)
     with pytest.raises(nw.ModelError, match="^labels y are 0..4, but the output has 4 neurons, 0..3$"):
         nw.evaluate(program, x, np.arange(40) % 5)
+
+
+def test_evaluate_checks_labels_before_it_simulates(monkeypatch):
+    network = dense_net(4, 3)
+    monkeypatch.setattr("nwcompile.sim.accuracy.simulate", None)
+    with pytest.raises(ModelError) as e:
+        nw.evaluate(network, np.ones((5, 3, 4), np.float32), [0, 1])
+    assert str(e.value) == "labels y of shape [2] do not fit the 5 samples of x; give one for each sample"

@@ -1,5 +1,7 @@
 """Runs with a checkpoint: killed in the middle of a sample, they go on to the same Run, in every backend."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
@@ -12,6 +14,8 @@ from nwcompile import checkpoint
 from nwcompile.checkpoint import Checkpoint, Pace, Recorded, Steps
 from nwcompile.errors import OptionError
 from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim.cycle.machine import CycleMachine
+from nwcompile.sim.sequence import tables
 from tests import long
 from tests.made.float_networks import networks
 from tests.made.nets import dense_net
@@ -230,6 +234,22 @@ def test_a_checkpoint_of_one_thread_is_taken_by_many(tmp_path, monkeypatch, n_sa
     n_files = len(list(tmp_path.glob("*.nwk")))
     assert_same(values(simulate(program, x, "cycle", checkpoint=tmp_path)), wanted, "run")
     assert n_files == 9 and len(list(tmp_path.glob("*.nwk"))) == 12 + program.schedule.depth
+
+
+def test_threads_share_the_states_of_the_neurons(monkeypatch):
+    """Each of them may be the first to need the states; with states of its own its updates would be lost."""
+    program = nw.compile(dense_net(4, 3), "tiny")
+    machine = CycleMachine(program, False, "aligned", 8)
+    build = tables.initial_state
+
+    def build_slowly(*given):
+        time.sleep(0.05)
+        return build(*given)
+
+    monkeypatch.setattr(tables, "initial_state", build_slowly)
+    state = machine.start(4)
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(neurons) for neurons in pool.map(lambda _: state.neurons, range(4))}) == 1
 
 
 def test_groups_of_samples_are_one_after_the_other(tmp_path, monkeypatch):

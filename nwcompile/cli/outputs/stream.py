@@ -125,7 +125,7 @@ def stream_lines(figures: StreamFigures, basis: Basis | None) -> list[str]:
         )
         bearable = figures.events_per_s_limit
         limit = "unknown, as its times do not rise with events" if bearable is None else f"{bearable:.4g} (estimated)"
-        lines.append(f"events a second: {figures.events_per_s:.4g}; most that the chip bears in real time: {limit}")
+        lines.append(f"events per second: {figures.events_per_s:.4g}; most that the chip bears in real time: {limit}")
     return lines
 
 

@@ -50,7 +50,7 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     waiting = float(done.wait_cycles.sum()) / max(now, 1.0)
     if waiting >= 0.5:
         why = "the shortest step of the chip" if done.min_cycles else "the barrier"
-        return Advice(f"run fewer steps a sample, {why} is {100 * waiting:.0f} % of each")
+        return Advice(f"run fewer steps per sample, {why} is {100 * waiting:.0f} % of each")
     return Advice("nothing, no single change of the mapping shortens the step by 5 %")
 
 

@@ -95,26 +95,27 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
         layers, connections = wire_graph(graph, shapes, specs, late, step)
     for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].get_numbers("bias", 0.0).any()}):
         said.setdefault(LATE_BIAS, []).append(repr(name))
-    messages = [
-        f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
-        for remark, names in said.items()
-    ]
+    for remark, names in said.items():
+        nodes = f"NIR node{'s' * (len(names) > 1)} {', '.join(names)}"
+        warnings.warn(f"dialect {dialect!r}, {nodes}: {remark}", NwWarning, stacklevel=2)
     inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
     network = Network.from_arrays(layers, connections, inputs)
     shown, outputs = shown_layer(graph), ", ".join(map(repr, network.outputs))
     if shown is not None and network.outputs != (shown,):
-        messages.append(
+        warnings.warn(
             f"NIR graph: its Output shows {shown!r}, but the outputs of a network are the layers that feed no other, "
-            f"{outputs}; remove the nodes that are left over"
+            f"{outputs}; remove the nodes that are left over",
+            NwWarning,
+            stacklevel=2,
         )
     unnamed = [repr(name) for name in network.outputs if not (graph.sources[name] or graph.targets[name])]
     if shown is None and unnamed:
-        messages.append(
+        warnings.warn(
             f"NIR graph: no edge names {', '.join(unnamed)}, so the network has it as an output; remove it if it "
-            "is left over"
+            "is left over",
+            NwWarning,
+            stacklevel=2,
         )
-    for message in messages:
-        warnings.warn(message, NwWarning, stacklevel=2)
     return network
 
 

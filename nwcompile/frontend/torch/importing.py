@@ -141,7 +141,7 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
 def _choose_import(
     imports: list[tuple[Network, Recording]], module: torch.nn.Module, x: torch.Tensor, layout: str, relu
 ) -> tuple[Network, int]:
-    """Return the network that compares best with the module, and its number of steps."""
+    """Return the network with the most delayed connections, and its number of steps; it is compared with the module."""
     # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
     network, recording = max(imports, key=lambda pair: sum(c.aligned_delay > 0 for c in pair[0].connections))
     if relu is not None:
@@ -159,7 +159,10 @@ def _choose_import(
 def _import_hand_written(
     module: torch.nn.Module, x: torch.Tensor, layout: str, refused: list[ModelError]
 ) -> Imported | None:
-    """Import neurons that no framework names. Raises their refusal if it says more than the others."""
+    """Import neurons that no framework names.
+
+    Raises their refusal if it says more than the others, and ModelError if the module fails on one sample.
+    """
     imported = _try_operators(module, x, layout)
     if isinstance(imported, Imported):
         return imported

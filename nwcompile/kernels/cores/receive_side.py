@@ -1,14 +1,6 @@
 """The receive side of a core, in Numba: the queue of input-line messages, and the counters of received messages."""
 
-from nwcompile.kernels.cores.tables import (
-    IO_IN,
-    MESSAGES_IN,
-    SYNOPS,
-    SYNOPS_CONV,
-    SYNOPS_DENSE,
-    SYNOPS_SPARSE,
-    WORDS,
-)
+from nwcompile.kernels.cores.tables import IO_IN, MESSAGES_IN, SYNOPS, SYNOPS_CONV, SYNOPS_DENSE, SYNOPS_SPARSE, WORDS
 from nwcompile.kernels.jit import inlined
 
 

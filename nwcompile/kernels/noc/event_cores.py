@@ -21,16 +21,7 @@ from nwcompile.kernels.cores.probes import (
 )
 from nwcompile.kernels.cores.receive_side import count_received, serve_inputs, take_input_message
 from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
-from nwcompile.kernels.cores.tables import (
-    LOST_AT,
-    LOST_EW,
-    LOST_NS,
-    LOST_OUT,
-    LOST_TO,
-    SEND_NEXT,
-    STUCK,
-    TOO_LONG,
-)
+from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, SEND_NEXT, STUCK, TOO_LONG
 from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.event_queue import NEVER, next_node, wake_at
 from nwcompile.kernels.noc.event_router import pop, push, slot_free_at, step_router

@@ -18,7 +18,7 @@ SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
 CASTS = ("_to_copy", "to")
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
-METHODS = ("numpy", "tolist", "__array__")
+METHODS = ("numpy", "tolist", "__array__")  # They read memory without an operator, so no mode of torch sees them.
 
 
 class States:
@@ -355,7 +355,7 @@ def _select_needed(operations, used: set) -> tuple[Operation, ...]:
 
 @contextmanager
 def watch_reads(on_read: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Call `on_read(tensor)` before such a method runs; an exception of it stops the method."""
+    """Call `on_read(tensor)` before one of METHODS runs; an exception of it stops the method."""
     originals = [(name, getattr(torch.Tensor, name)) for name in METHODS]
 
     def watch(original):

@@ -188,13 +188,12 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
     x = _ensure_row_layout(current)
     sent = torch.empty(current.shape, dtype=torch.float32, device=current.device)
     nothing = sent[:0]
-    launch = next(launch for limit, launch in FORWARD if n_samples * n <= limit)
+    launch, n_programs = _choose_launch(FORWARD, current)
     inputs = x, nothing, given, nothing, nothing, nothing, state, sent, nothing, nothing
     sizes = n_samples * n, n, n_steps, 0
     strides = *_read_strides(x), 0, 0, 0, sent.stride(0), 0
-    form = {"STEP": build_gpu_module(structure).step, "N_GIVEN": len(given), "N_STATES": len(state), **launch.options}
+    form = {"STEP": build_gpu_module(structure).step, "N_GIVEN": len(given), "N_STATES": len(state), **launch}
     form |= {"KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": True}
-    n_programs = -(-n_samples * n // launch.block)
     _start_kernel(program_kernel.scan, current, n_programs, *inputs, *sizes, *strides, **form)
     return sent
 

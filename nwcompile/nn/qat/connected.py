@@ -121,7 +121,7 @@ class ConnectedLayer(torch.nn.Module):
 
 def copy_array(parameter: torch.Tensor, dtype: type = np.float64) -> np.ndarray:
     """Copy a parameter's numbers, as float64 unless `dtype` is given."""
-    return np.array(parameter.detach().numpy(), dtype)
+    return np.array(parameter.detach().double().numpy(), dtype)
 
 
 def make_parameter(value, trains: bool) -> torch.nn.Parameter:

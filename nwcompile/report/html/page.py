@@ -246,8 +246,7 @@ def _times_card(doc: dict) -> Markup:
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
     else:
-        rest = "waiting for messages and the network for the rest"
-        about += f" The bound accounts for {percent(tight)} of the measured time, {rest}."
+        about += f" The bound accounts for {percent(tight)} of the measured time; the rest is waiting for messages."
     if doc["time"]["sync"]:
         about += f" What the barrier costs: {doc['time']['sync']['text']}."
     about += _basis_sentence(doc)

@@ -91,7 +91,7 @@ def floorline_plot(doc: dict) -> Markup:
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
         marks += [_step_point(doc, name, h, p, x, y) for h, p in _thin_out(group)]
-    label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time of a step, us (log)"
+    label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time per step, us (log)"
     names = ["core", *series]
     return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(doc, x, y), *marks), _key(doc, names)])
 
@@ -162,14 +162,14 @@ def step_plot(doc: dict) -> Markup:
         )
         about = f"step {h}: {figure_text(doc, us, 'us')}, {b['kind']}-bound {where}".strip()
         marks.append(tag("circle", tag("title", about), cx=x.at(h), cy=y.at(us), r=4, class_=f"dot {b['kind']}"))
-    return join([_frame("steps", x, y, "hardware step", "time of a step, us", *marks), _key(doc, list(series))])
+    return join([_frame("steps", x, y, "hardware step", "time per step, us", *marks), _key(doc, list(series))])
 
 
 def energy_plot(doc: dict) -> Markup:
     """Plot the power of each hardware step over the time of a sample, or the energy of each step without times."""
     steps, power = doc["steps"], doc["steps"]["power_mw"]
     values = steps["energy_pj"] if power is None else power
-    label_x, label_y, unit = ("hardware step", "energy of a step, pJ", "pJ")
+    label_x, label_y, unit = ("hardware step", "energy per step, pJ", "pJ")
     ends = list(range(1, len(values) + 1))
     if power is not None:
         label_x, label_y, unit = ("time, us", "power, mW", "mW")

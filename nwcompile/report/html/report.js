@@ -104,9 +104,12 @@
 
   // ---- tables
 
+  const PREFIX = { p: 1e-12, n: 1e-9, u: 1e-6, m: 1e-3 };
+
+  // The number at the start of a text; with a unit of time, energy or power in seconds, joules or watts.
   function amountIn(text) {
-    const found = /^[-+]?[\d\u00a0 ]*\.?\d+(e[-+]?\d+)?/.exec(text.trim());
-    return found ? Number(found[0].replace(/[\u00a0 ]/g, "")) : NaN;
+    const found = /^([-+]?[\d\u00a0 ]*\.?\d+(?:e[-+]?\d+)?)(?:[\u00a0 ]([pnum])[sJW]\b)?/.exec(text.trim());
+    return found ? Number(found[1].replace(/[\u00a0 ]/g, "")) * (PREFIX[found[2]] || 1) : NaN;
   }
 
   // rows: [{texts: () => [...], line: () => tr}]; figures sort largest first, names from a to z, empty cells stay last.

@@ -4,7 +4,8 @@ The network on chip is empty between two steps, so the state of a sample is the 
 """
 
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,18 @@ class Samples:
     def __init__(self, chip_run: ChipRun, n_samples: int, first_sample: int = 0):
         self.chip_run, self.n_samples, self.first_sample = chip_run, n_samples, first_sample
         self.idle: list[State] = []
+        self._neurons: tables.SimState | None = None
+        self._lock = Lock()
 
-    @cached_property
+    @property
     def neurons(self) -> tables.SimState:
-        """States of the neurons; not needed by a run that simulates all steps at once."""
-        run = self.chip_run
-        return tables.initial_state(self.n_samples, len(run.neurons.rule_of), run.empty_drive(), run.programs)
+        """States of the neurons, built when they are first needed; a run of all steps at once needs none."""
+        with self._lock:  # Threads must not build two.
+            if self._neurons is None:
+                run = self.chip_run
+                n_neurons = len(run.neurons.rule_of)
+                self._neurons = tables.initial_state(self.n_samples, n_neurons, run.empty_drive(), run.programs)
+            return self._neurons
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -86,6 +93,7 @@ class CycleMachine:
         self.model, self.window, self.flight_steps = program, window, flight_steps
         self.n_rows = NO_END if n_steps is None else program.schedule.n_hardware_steps(n_steps, window)
         self.chip_run = ChipRun(program, n_steps or NO_END, self.n_rows, window)
+        # If cores wait only for their neighbors, no step ends for all cores at once.
         self.least_rows = self.n_rows if self.chip_run.waits else 1
         self.recorded = recorded_layers(program.network, keep_states)
         self.late = layer_offsets(program.schedule, window)
@@ -145,7 +153,7 @@ class CycleMachine:
         return done
 
     def _load_chips(self, state: Samples, part: slice, rows: slice) -> Iterator[tuple[slice, State]]:
-        """Yield parts of the samples, each with a chip: all at once for all rows of a run, as kernels begin samples."""
+        """Yield each sample with a chip that holds its neurons; for a whole run all with one, which kernels clear."""
         if rows == slice(0, self.n_rows):
             yield part, self.chip_run.idle_state(self.flight_steps is not None)
             return

@@ -41,23 +41,19 @@ class Packets:
         return self.written > period_cycles
 
 
-def trace_packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
-    """Trace the packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare_inputs` returns."""
-    return _trace_packets(program, inputs, n_steps, window, None)
+def trace_packets(
+    program: Program, inputs: dict[str, np.ndarray], n_steps: int, spikes: np.ndarray | None = None
+) -> Packets:
+    """Trace the packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare_inputs` returns.
 
-
-def trace_packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
-    """Trace the packets of spikes recorded elsewhere in aligned steps: int[T, neuron], in the order of the layers."""
-    return _trace_packets(program, inputs, len(spikes), "aligned", spikes)
-
-
-def _trace_packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
+    `spikes`: recorded elsewhere, int[T, neuron] in the order of the layers; by default they are computed.
+    """
     chip = program.chip
     if not chip.has_merges:
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
     offsets, program = program.network.offsets, program.loaded_program
-    n_hardware = program.schedule.n_hardware_steps(n_steps, window)
-    run = ChipRun(program, n_steps, n_hardware, window)
+    n_hardware = program.schedule.n_hardware_steps(n_steps)
+    run = ChipRun(program, n_steps, n_hardware, "aligned")
     result = run.empty_result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
     if spikes is not None:
         result.neurons.spikes[0] = spikes

@@ -97,7 +97,7 @@ def _sum_with_checkpoint(chip_run: ChipRun, inputs: dict, n_samples: int) -> lis
         sums.words[:, 0] = state.neurons.words
         return sums
 
-    return [sum_group(some) for some in groups_of_samples(n_samples, n_samples)]
+    return [sum_group(some) for some in groups_of_samples(n_samples, n_samples, True)]
 
 
 class _Sums:

@@ -1,13 +1,14 @@
 """The reference backend: NumPy, slow, obvious. Every other backend must equal it bit for bit."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from nwcompile.cost.energy import measure_energy
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.ir.flat import csr_entries
@@ -22,7 +23,6 @@ from nwcompile.sim.machine import (
     count_samples,
     empty_rows,
     layer_offsets,
-    measure_energy,
     recorded_layers,
 )
 from nwcompile.sim.reference.neuron_step import LayerState
@@ -172,8 +172,11 @@ class ProgramMachine(NumpyMachine):
     def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
         """Return the counters and energies."""
         add_tokens(self.model, rows.counts, count_samples(rows.spikes))
-        activity = partial(build_activity, self.model, inputs, rows.spikes)
-        return measure_energy(self.model, rows.counts, window, activity)
+
+        def build_flits() -> np.ndarray:
+            return link_flits(self.model, build_activity(self.model, inputs, rows.spikes), window)
+
+        return measure_energy(self.model, rows.counts, build_flits)
 
     def _visit_layer(
         self, state: Samples, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nwcompile.checkpoint import Recorded
+from nwcompile.cost.energy import measure_energy
 from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
@@ -23,15 +25,7 @@ from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.machine import (
-    NO_END,
-    Rows,
-    build_activity,
-    empty_rows,
-    layer_offsets,
-    measure_energy,
-    recorded_layers,
-)
+from nwcompile.sim.machine import NO_END, Rows, build_activity, empty_rows, layer_offsets, recorded_layers
 from nwcompile.sim.memory import samples_at_once
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.runs import record_rows
@@ -123,7 +117,7 @@ class SequenceMachine:
         self.network = network = model.network if isinstance(model, Program) else model
         self.recorded = recorded_layers(network, keep_states)
         self.late = dict.fromkeys((*network.inputs, *network.nodes), 0)
-        delays = [min(c.aligned_delay, self.n_rows) for c in network.connections]
+        delays = [min(c.aligned_delay, self.n_rows) for c in network.connections]  # longer ones end after the run
         if isinstance(model, Program) and n_steps is None:
             self.late = layer_offsets(model.schedule)
         elif isinstance(model, Program) and window == "hardware" and model.schedule.period == 1:
@@ -171,10 +165,12 @@ class SequenceMachine:
 
     def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
         """Return the activity with neuron updates, and the counters and energies."""
-        assert isinstance(self.model, Program), "networks have no chip"
-        activity = replace(build_activity(self.model, inputs, rows.spikes), updates=rows.counts)
-        counters = count_events(self.model, activity, window)
-        return {"activity": activity} | measure_energy(self.model, counters, window, lambda: activity)
+        program = self.model
+        assert isinstance(program, Program), "networks have no chip"
+        activity = replace(build_activity(program, inputs, rows.spikes), updates=rows.counts)
+        counters = count_events(program, activity, window)
+        energies = measure_energy(program, counters, lambda: link_flits(program, activity, window))
+        return {"activity": activity} | energies
 
 
 def _build_plans(network: Network, delays, device: str) -> list:

@@ -16,7 +16,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from queue import SimpleQueue
-from types import ModuleType
 from typing import Any
 
 from nwcompile.code_version import code_version
@@ -66,7 +65,10 @@ class Workers:
         if points and self._pool is None:
             resource_tracker.ensure_running()  # Start it here: a start by loky's first process would unblock Ctrl-C.
             with defer_interrupts():
-                self._start()
+                if self.cluster is None:
+                    self._pool = _create_pool(self.n)
+                else:
+                    self._connect(self.cluster)
         again: list[Point] = []
         yield from self._in_pool(points, keep, self.n, again.append)
         if again:
@@ -87,15 +89,12 @@ class Workers:
         in_work: dict[Future, Point] = {}
         # Ctrl-C inside `concurrent.futures.wait` may leave a future locked, and closing the pool would wait for it.
         done: SimpleQueue[Future] = SimpleQueue()
-        is_over = is_broken = False
-        while in_work or not is_over:
-            while len(in_work) < n_at_once and not (is_over or is_broken):
-                point = next(waiting, None)
-                is_over = point is None
-                if point is not None:
-                    in_work[self._submit(point, keep, done)] = point
+        is_broken = False
+        while True:
+            while not is_broken and len(in_work) < n_at_once and (point := next(waiting, None)) is not None:
+                in_work[self._submit(point, keep, done)] = point
             if not in_work:
-                break
+                return
             future = done.get()
             try:
                 result = future.result()
@@ -136,15 +135,14 @@ class Workers:
                 _shut_down(self._pool)
                 self._pool = _create_pool(n)
 
-    def _start(self) -> None:
-        if self.cluster is None:
-            self._pool = _create_pool(self.n)
-        else:
-            self._connect(self.cluster)
-
     def _connect(self, cluster: str) -> None:
         """Connect to the cluster, or create a local one; both client and local cluster are closed with this pool."""
-        dask, distributed = _import_dask()
+        try:
+            import dask
+            import distributed
+            import distributed.scheduler
+        except ImportError:
+            raise OptionError(NO_DASK, code="NW1102") from None
         self._dead = (distributed.scheduler.KilledWorker,)
         if cluster == DASK:
             self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
@@ -173,17 +171,6 @@ class Workers:
         self._pool = client.get_executor(pure=False)
 
 
-def _import_dask() -> tuple[ModuleType, ModuleType]:
-    """Import dask and dask.distributed."""
-    try:
-        import dask
-        import distributed
-        import distributed.scheduler
-    except ImportError:
-        raise OptionError(NO_DASK, code="NW1102") from None
-    return dask, distributed
-
-
 def _create_pool(n: int):
     """Create joblib's process pool (loky), whose processes start with the first point and import nwcompile then."""
     try:
@@ -198,12 +185,13 @@ def _create_pool(n: int):
 def _shut_down(pool) -> None:
     """Kill the workers of a pool of this machine, and wait for the threads that serve them.
 
-    loky leaves out its feeder thread, which would lose a semaphore if Python exited while it ends.
+    loky does not wait for the thread of its queue, which would lose a semaphore if Python exited while it ends. It does
+    not end if it writes more than the pipe holds to workers that are killed; then it does no harm.
     """
+    feeder = getattr(getattr(pool, "_call_queue", None), "_thread", None)
     pool.shutdown(wait=True, kill_workers=True)
-    for thread in threading.enumerate():
-        if thread.name == "QueueFeederThread":
-            thread.join(timeout=1)
+    if feeder is not None:
+        feeder.join(timeout=1)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -432,3 +432,12 @@ def test_quantize_aware_gradients_are_those_of_snntorch(reset, delays):
     for layer, linear in zip(module.layers, (net.fc, net.last), strict=True):
         for one, other in ((linear.weight, layer.weights[0]), (linear.bias, layer.biases[0])):
             torch.testing.assert_close(other.grad, one.grad, rtol=5e-3, atol=5e-3 * float(one.grad.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_parameters_of_other_float_types_are_rounded_as_their_numbers(dtype):
+    """NumPy has no bfloat16."""
+    x = spikes(4, 8, 12)
+    module = nn.quantize_aware(dense(), "loihi1", x).to(dtype)
+    wanted = copy.deepcopy(module).float()
+    assert torch.equal(module(torch.from_numpy(x))[0], wanted(torch.from_numpy(x))[0])

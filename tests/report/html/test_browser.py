@@ -181,6 +181,9 @@ def test_the_slider_is_worked_by_keys(visit, doc):
     assert page.locator(".steps-bar output").inner_text().startswith("step 0 of")
 
 
+UNITS = {"nJ": 1e3, "uJ": 1e6, "mJ": 1e9}  # picojoules
+
+
 def test_tables_sort_and_filter(visit, doc):
     page = visit(doc)
     card = page.locator("section:has(> h2:text-is('All cores'))")
@@ -210,6 +213,18 @@ def test_tables_sort_and_filter(visit, doc):
     energy.get_by_role("button", name="energy per sample").click()
     energy.get_by_role("button", name="energy per sample").click()
     assert energy.locator("tr").last.inner_text().startswith("all events")
+
+
+def test_energies_of_several_units_are_sorted_as_numbers(visit, doc):
+    kinds = doc["energy"]["by_kind_pj_per_sample"]
+    grown = {kind: pj and pj * 1000 ** (i % 2) for i, (kind, pj) in enumerate(kinds.items())}
+    page = visit({**doc, "energy": {**doc["energy"], "by_kind_pj_per_sample": grown}})
+    energy = page.locator("section:has(> h2:text-is('Energy of the cores'))")
+    energy.get_by_role("button", name="energy per sample").click()
+    shown = [line[1] for line in rows_of(page, "Energy of the cores")]
+    n_sourced = sum(bool(pj) for kind, pj in grown.items() if kind != "total")
+    picojoules = [float(x[:-2].replace("\u00a0", "")) * UNITS[x[-2:]] for x in shown[:n_sourced]]
+    assert len({x[-2:] for x in shown[:n_sourced]}) > 1 and picojoules == sorted(picojoules, reverse=True)
 
 
 def test_sums_of_the_tables_are_those_of_the_json(visit, doc):

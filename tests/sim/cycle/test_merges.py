@@ -12,7 +12,7 @@ from nwcompile.report.json.traffic import collect_dropped
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay_packets
-from nwcompile.sim.cycle.packets import trace_packets, trace_packets_of_spikes
+from nwcompile.sim.cycle.packets import trace_packets
 from nwcompile.sim.inputs import prepare_inputs
 from tests.made.nets import dense_net, float_net, registers_as_inputs
 from tests.made.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program
@@ -61,7 +61,7 @@ def test_packets_of_recorded_spikes_and_scans_keep_the_recorded_cycles(name):
     spikes = np.zeros((rtl["T"], len(program.core_of) - rtl["A"] * rtl["X"] * rtl["Y"]), np.int32)
     number = np.concatenate([numbers[layer] for layer in program.network.layers])
     spikes[:] = rtl["rtl_spike"].reshape(rtl["T"], -1)[:, number]
-    done = trace_packets_of_spikes(program, given(program, rtl), spikes)
+    done = trace_packets(program, given(program, rtl), rtl["T"], spikes)
     table = sent_by_neurons(done, program, numbers, rtl)
     assert np.array_equal(table, recorded_packets(rtl))
     n, visit = rtl["N"], rtl["A"] + 2

@@ -189,11 +189,11 @@ def test_cuda_layers_that_feed_each_other(delay):
     agrees(Network.from_arrays({"b": (FIXED, 4), "a": (several, 6)}, edges, {"in": 5}), spikes_in(2, 13, 5, high=3))
 
 
-@pytest.mark.parametrize("largest", [gpu_neurons.MAX_NEURONS, 5])
+@pytest.mark.parametrize("largest", [gpu_neurons.MAX_LOOP_NEURONS, 5])
 @pytest.mark.parametrize("kind", ["binary", "multi"])
 def test_cuda_layer_that_feeds_itself(kind, largest, monkeypatch):
     """In one program a sample, or, where the layer is too large for that, step by step."""
-    monkeypatch.setattr(gpu_neurons, "MAX_NEURONS", largest)
+    monkeypatch.setattr(gpu_neurons, "MAX_LOOP_NEURONS", largest)
     spec = FIXED.replace(spikes=kind, reset="subtract", threshold=150, refractory=2, decay_v=300)
     edges = [
         Dense("in", "a", integers((6, 5)) * 2),

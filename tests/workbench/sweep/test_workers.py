@@ -1,5 +1,6 @@
 """Points in processes and on a dask cluster: the same rows, and a killed process takes no other point with it."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -59,7 +60,7 @@ def test_sweep_goes_on_when_a_worker_is_killed(tmp_path, cluster):
 def test_pool_closes_right_after_a_point_was_queued():
     """As at Ctrl-C: loky then fails in a thread of its own, which pytest reports, and may lose a semaphore."""
     with Workers(None, 2) as pool:
-        pool._start()
+        pool._pool = workers._create_pool(2)
         pool._submit(None, False, SimpleQueue())  # starts the processes, and the thread that serves them
         time.sleep(0.3)  # until that thread waits
         seconds = sys.getswitchinterval()
@@ -67,6 +68,17 @@ def test_pool_closes_right_after_a_point_was_queued():
         pool._submit(None, False, SimpleQueue())
     sys.setswitchinterval(seconds)
     assert not {"ExecutorManagerThread", "QueueFeederThread"} & {thread.name for thread in threading.enumerate()}
+
+
+def test_pool_does_not_wait_for_the_queues_of_others():
+    queue = multiprocessing.Queue()
+    queue.put("an item starts the thread of the queue, which has the name of a pool's")
+    with Workers(None, 1) as pool:
+        pool._pool = workers._create_pool(1)
+        pool._submit(None, False, SimpleQueue())
+    assert queue.get() and queue._thread.is_alive()  # a pool that waited for it would not have closed
+    queue.close()
+    queue.join_thread()
 
 
 @QUIET

@@ -10,15 +10,7 @@ from nwcompile.kernels.cores.programs.source import NUMBA, body, next_states, op
 MODULE = '''"""A neuron program with its gradient, written by nwcompile.kernels.cores.programs.gradient."""
 
 from nwcompile.kernels.jit import kernel
-from nwcompile.kernels.cores.programs.operations import (
-    modulo,
-    number,
-    saturate,
-    shr0,
-    sign,
-    steepness,
-    table,
-)
+from nwcompile.kernels.cores.programs.operations import modulo, number, saturate, shr0, sign, steepness, table
 
 
 @kernel

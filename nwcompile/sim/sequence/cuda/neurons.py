@@ -1,4 +1,7 @@
-"""A layer's neurons on a GPU: a proof that 32 bits suffice, and one run of the scan over time."""
+"""A layer's neurons on a GPU: a proof that 32 bits suffice, and one run of the scan over time, also with recurrence.
+
+Neuron programs (`programs.py`) use the same launch sizes and events.
+"""
 
 from dataclasses import dataclass
 
@@ -18,7 +21,7 @@ FEW_LANES = 1 << 15  # With at most this many neurons over all samples, blocks o
 AHEAD_STEPS = 8  # Steps of input that are prefetched while a step is computed.
 LOOP_AHEAD_STEPS = 4  # Fewer steps are read ahead in the recurrent kernel, whose weights take most registers.
 RULE_ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")
-MAX_NEURONS = 128  # The recurrent weights of 128 neurons fit into the registers of one program.
+MAX_LOOP_NEURONS = 128  # The recurrent weights of 128 neurons fit into the registers of one program.
 
 
 def block_of(n_lanes: int) -> int:
@@ -46,10 +49,10 @@ class Loop:
 def loop_of(node: Node, edges: list[tuple[Connection, int]], device: torch.device) -> Loop | None:
     """Merge a layer's connections to itself, given with delays, into one table; None if the kernel does not support it.
 
-    The kernel supports up to MAX_NEURONS neurons, delays of one step, and weights of 32 bits.
+    The kernel supports up to MAX_LOOP_NEURONS neurons, delays of one step, and weights of 32 bits.
     """
     n = node.n_neurons
-    if n > MAX_NEURONS or any(delay != 1 for _, delay in edges):
+    if n > MAX_LOOP_NEURONS or any(delay != 1 for _, delay in edges):
         return None
     one_spike_each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
     weight, n_synapses = (
