@@ -113,7 +113,7 @@ def _add_estimate(parser: Parser) -> None:
         metavar="NAME,...",
         help="chip names or .toml files (default: all of `nwcompile chips list`; boards if their chip is too small)",
     )
-    parser.add_argument("--input", metavar="X.npz", help="sample inputs, for times, energies and operations")
+    parser.add_argument("--input", metavar="X.npz", help="sample inputs (or demo), for times, energies and operations")
     parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
     _add_options(parser, replace(DEFAULTS, partitioner="coarse"))
 
@@ -406,7 +406,7 @@ def _add_calibration(parser: Parser) -> None:
 
 
 def _add_input(parser: Parser) -> None:
-    parser.add_argument("--input", metavar="X.npz", help=".npz (x, and labels y) or .npy of shape [B, T, *shape]")
+    parser.add_argument("--input", metavar="X.npz", help="demo, .npz (x, and labels y) or .npy: [B, T, *shape]")
     parser.add_argument("--steps", type=_to_int, metavar="N", help="run N steps without input")
     parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
 

@@ -238,7 +238,7 @@ class Energy:
     hop_ns_pj: float | None = None  # the same, north or south
     io_pj: float | None = None  # further energy of a message that enters or leaves through io.sites; optional
     chip_link_pj: float | None = None  # further energy of a flit on a link to another chip; optional
-    static_mw: float | None = None  # static power of all chips of a file, in mW, without core_static_mw; optional
+    static_mw: float | None = None  # static power of the chip or all of a board in mW, without core_static_mw; optional
     core_static_mw: float | None = None  # static power of a core in use; only in the energy of the board; optional
     host_mw: float | None = None  # power of the processors on a chip in use; only in the energy of the board; optional
 

@@ -50,7 +50,7 @@ def evaluate(model: Network | Program, x, y, backend: str | None = None, device:
     if not isinstance(model, Network | Program):
         raise OptionError(f"evaluate takes a Network or a Program, not {type(model).__name__}")
     evaluation = find_accuracy(model, x, y, backend, device)
-    warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy", 4)  # `checked` is a level
+    warn_of_answers(model if isinstance(model, Network) else model.network, "the accuracy", 4)  # one level is `checked`
     return evaluation
 
 

@@ -156,7 +156,9 @@ def test_cli_chips_list_and_show(command):
     code, out, _ = command("chips show h1v2")
     assert code == 0 and re.search(r"core.max_neurons +50, 50, 100 +published +sdk.neuronovatech.com", out)
     assert "no times: the file lacks some of the figures they need" in out
-    keys = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])["keys"]
+    doc = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])
+    keys, rows = doc["keys"], [(row["quantity"], row["network"], row["error_percent"]) for row in doc["silicon"]]
+    assert len(rows) == 11 and ("energy with processors", "keyword spotting", -18.0) in rows
     assert keys["noc.buffer_flits"] == {"value": 4, "basis": "assumed", "source": "set by the user"}
     assert all(entry["source"] for entry in keys.values())
     shown = command("chips show loihi1")[1]

@@ -1,10 +1,12 @@
 """Accuracy of a model; intervals of shares and of losses: published values, and how often they hold what is true."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, NwWarning
 from nwcompile.sim.accuracy import loss_interval, ratio_interval, share_interval
 from tests.made.nets import FIXED, dense_net
 
@@ -66,6 +68,13 @@ def test_evaluate_counts_right_answers_of_networks_and_programs():
         nw.evaluate(3, x, y)
     with pytest.raises(nw.ModelError, match="^labels y are 0..4, but the output has 4 neurons, 0..3$"):
         nw.evaluate(program, x, np.arange(40) % 5)
+
+
+def test_evaluate_warns_of_another_rule_at_the_callers_line():
+    network = replace(dense_net(4, 3), left_out="the module does something else")
+    with pytest.warns(NwWarning, match="^the accuracy follows the rule .*, but the module does something else$") as said:
+        nw.evaluate(network, np.ones((2, 3, 4), np.float32), [0, 1])
+    assert [warning.filename for warning in said] == [__file__]
 
 
 def test_evaluate_checks_labels_before_it_simulates(monkeypatch):

@@ -24,5 +24,6 @@ def test_demo_is_a_model_and_its_samples(capsys):
     assert cli.main(["evaluate", "demo", "--input", "demo", "--chip", "loihi1", "--calibration", "demo", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["accuracy"] == demo.report["accuracy"] and figures["n_samples"] == len(demo.x)
+    assert dict(demo.report["verdict_rows"])["board"].endswith(" uJ per sample (fitted; -18 % on keyword spotting)")
     assert cli.main(["simulate", "demo", "--steps", "3", "--dt", "1e-3"]) == 2
     assert capsys.readouterr().err.endswith("say how to read a .nir file; demo is no file\n")

@@ -153,8 +153,8 @@ class CycleMachine:
         return done
 
     def _load_chips(self, state: Samples, part: slice, rows: slice) -> Iterator[tuple[slice, State]]:
-        """Yield each sample with a chip that holds its neurons; for a whole run all with one, which kernels clear."""
-        if rows == slice(0, self.n_rows):
+        """Yield each sample with a chip that holds its neurons; for all rows of a run, all samples with one chip."""
+        if rows == slice(0, self.n_rows):  # the kernel clears the chip before each sample
             yield part, self.chip_run.idle_state(self.flight_steps is not None)
             return
         for b in range(part.start, part.stop):

@@ -1,6 +1,7 @@
 """The reference backend: NumPy, slow, obvious. Every other backend must equal it bit for bit."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,11 +173,8 @@ class ProgramMachine(NumpyMachine):
     def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
         """Return the counters and energies."""
         add_tokens(self.model, rows.counts, count_samples(rows.spikes))
-
-        def build_flits() -> np.ndarray:
-            return link_flits(self.model, build_activity(self.model, inputs, rows.spikes), window)
-
-        return measure_energy(self.model, rows.counts, build_flits)
+        activity = partial(build_activity, self.model, inputs, rows.spikes)
+        return measure_energy(self.model, rows.counts, lambda: link_flits(self.model, activity(), window))
 
     def _visit_layer(
         self, state: Samples, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict

@@ -185,8 +185,8 @@ def _create_pool(n: int):
 def _shut_down(pool) -> None:
     """Kill the workers of a pool of this machine, and wait for the threads that serve them.
 
-    loky does not wait for the thread of its queue, which would lose a semaphore if Python exited while it ends. It does
-    not end if it writes more than the pipe holds to workers that are killed; then it does no harm.
+    loky does not join the thread that feeds its queue. If Python exits while that thread ends, a semaphore is lost. The
+    join has a timeout because the thread never ends if killed workers left its pipe full; then it does no harm.
     """
     feeder = getattr(getattr(pool, "_call_queue", None), "_thread", None)
     pool.shutdown(wait=True, kill_workers=True)
