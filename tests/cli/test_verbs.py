@@ -158,7 +158,9 @@ def test_cli_chips_list_and_show(command):
     assert "no times: the file lacks some of the figures they need" in out
     doc = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])
     keys, rows = doc["keys"], [(row["quantity"], row["network"], row["error_percent"]) for row in doc["silicon"]]
-    assert len(rows) == 11 and ("energy with processors", "keyword spotting", -18.0) in rows
+    assert (
+        len(rows) == 8 and ("energy with processors", "keyword spotting", -18.0) in rows
+    )  # no times: buffers change them
     assert keys["noc.buffer_flits"] == {"value": 4, "basis": "assumed", "source": "set by the user"}
     assert all(entry["source"] for entry in keys.values())
     shown = command("chips show loihi1")[1]
