@@ -169,7 +169,7 @@ def land(name: str, size: int, board: str, partitioner: str, compared: tuple[str
         "cores": program.mapping.n_cores,
         "chips": chips_used(program.chip.noc, program.mapping.site_of),
         "cores_of_board": used.n_cores,
-        "fewest_cores": program.manifest.get("fewest_cores"),
+        "tried_cores": program.manifest.get("tried_cores"),
         "rates": rates,
         "warnings": [w for w in program.manifest["warnings"] if "cores" in w],
     }
@@ -222,7 +222,7 @@ def main() -> None:
             kept = ("net", "size", "board", "partitioner")
             rows = [r for r in rows if any(r[key] != row[key] for key in kept)] + [row]
             write("large_nets", rows, {"steps": N_STEPS, "samples": N_SAMPLES})
-    show([{k: v for k, v in row.items() if k not in ("stages", "rates", "warnings", "fewest_cores")} for row in rows])
+    show([{k: v for k, v in row.items() if k not in ("stages", "rates", "warnings", "tried_cores")} for row in rows])
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ def _add_compile(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-o", "--output", metavar="DIR", help="folder for net.nwc and report.{json,html}")
     what.add_argument("--plan-only", action="store_true", help="print the mapping and its cost; write nothing")
+    parser.add_argument("--explain", action="store_true", help="say what limits the mapping, and what else was tried")
     _add_checkpoint(parser)
 
 

@@ -18,6 +18,7 @@ from nwcompile.ir.program import Program
 from nwcompile.report import render_files
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
+from nwcompile.report.text import mapping_lines
 
 
 def run(args: Namespace) -> int:
@@ -34,7 +35,7 @@ def run(args: Namespace) -> int:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
         print(as_json({**made, **doc}))
     else:
-        print(f"{render_text(doc)}\n\nprogram: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
+        print(f"{_text(doc, args)}\n\nprogram: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
     return 0
 
 
@@ -45,8 +46,12 @@ def print_plan(args: Namespace) -> int:
     if args.json:
         print(as_json({**doc, "mapping": core_rows(program)}))
     else:
-        print(f"{render_text(doc)}\n\n{cores_text(program)}")
+        print(f"{_text(doc, args)}\n\n{cores_text(program)}")
     return 0
+
+
+def _text(doc: dict, args: Namespace) -> str:
+    return "\n\n".join([render_text(doc), *(["\n".join(mapping_lines(doc))] if args.explain else [])])
 
 
 def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:

@@ -12,6 +12,7 @@ moves shares of neurons between cores. No other prices give a better bound: core
 any prices over all permutations is as good, and that average is 1/K.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -95,8 +97,7 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
         for events in map(list, done.units.values())
     ]
     barrier, min_work = (
-        np.array([min(of_tiles(k) for k in _numbers_of_tiles(program, n)) for n in n_cores.tolist()])
-        for of_tiles in (chip.barrier_cycles, chip.min_work_cycles)
+        _fewest_cycles(chip, of_tiles, n_cores) for of_tiles in (chip.barrier_cycles, chip.min_work_cycles)
     )
     n_barriers = n_samples * program.schedule.period
     spent = np.maximum.reduce([*busy, n_barriers * np.tile(min_work, (len(done.busy[0]), 1))]).sum(0)
@@ -106,8 +107,17 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
     return cycles * (chip.core.cycle_ns / 1000 / n_samples / len(counters["synops"]))
 
 
-def _numbers_of_tiles(program: Program, n_cores: int) -> range:
-    """Return all possible numbers of routers of `n_cores` cores."""
-    noc = program.chip.noc
-    fewest, largest = -(-n_cores // noc.cores_per_router), min(n_cores, noc.columns * noc.rows)
-    return range(fewest, max(fewest, largest) + 1)
+def _fewest_cycles(chip: Chip, cycles_of_tiles: Callable[[int], int], n_cores: np.ndarray) -> np.ndarray:
+    """Return int64[n]: the fewest cycles that `n_cores` int64[n] can have, over all numbers of routers that hold them.
+
+    The cycles change only at the numbers of routers that the chip file lists.
+    """
+    fewest = -(-n_cores // chip.noc.cores_per_router)
+    largest = np.maximum(np.minimum(n_cores, chip.noc.columns * chip.noc.rows), fewest)
+    listed = {int(n) for costs in (chip.cost.barrier_cycles, chip.cost.min_step_cycles) for n in costs or ()}
+    tiles = np.array(sorted({1} | listed))
+    at_tiles = np.array([cycles_of_tiles(n) for n in tiles.tolist()])
+    cycles = at_tiles[np.searchsorted(tiles, fewest, "right") - 1]
+    for n, lower in zip(tiles, at_tiles, strict=True):
+        cycles = np.where((fewest < n) & (n <= largest), np.minimum(cycles, lower), cycles)
+    return cycles

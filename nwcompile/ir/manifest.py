@@ -132,11 +132,13 @@ class Price(TypedDict, total=False):
     layers: dict[str, dict[str, float] | None]
 
 
-class FewestCores(TypedDict):
-    """The fewest cores that hold the network, if the partitioner chose more, and the predicted step time on them."""
+class TriedCores(TypedDict):
+    """A number of cores that the partitioner tried, in a short search: predicted step time, value of the objective."""
 
     n_cores: int
-    step_us: float
+    fits: bool
+    step_us: float | None
+    objective: float
 
 
 class Manifest(TypedDict, total=False):
@@ -150,7 +152,7 @@ class Manifest(TypedDict, total=False):
     legalization: list[dict]
     warnings: list[str]
     price: Price
-    fewest_cores: FewestCores
+    tried_cores: list[TriedCores]
 
 
 def verify_manifest(manifest: dict) -> None:

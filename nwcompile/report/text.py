@@ -106,7 +106,7 @@ def verdict_parts(doc: dict) -> list[str]:
 
 def verdict_rows(doc: dict) -> list[list[str]]:
     """The rows below the verdict: pairs of a keyword and its text."""
-    b, advice, fewest = doc["bottleneck"], doc["advice"], doc["provenance"].get("fewest_cores")
+    b, advice, fewest = doc["bottleneck"], doc["advice"], _fewest_cores(doc)
     rows = []
     if advice is not None:
         rows.append(["do", advice["text"]])
@@ -136,6 +136,15 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     return rows
 
 
+def _fewest_cores(doc: dict) -> dict | None:
+    """The first number of cores that was tried, if it holds the network and more were chosen for a shorter step."""
+    tried = doc["explanation"]["tried_cores"]
+    if not tried or not weighs_cores(doc["provenance"].get("options", {})):
+        return None
+    is_fewer = tried[0]["fits"] and tried[0]["n_cores"] < doc["fit"][0]["used"]
+    return tried[0] if is_fewer and tried[0]["step_us"] is not None else None
+
+
 def board_text(board: dict) -> str:
     """The parts of a sample's energy and their sum: `29 nJ events + 27 nJ static (3 cores) = 56 nJ per sample (…)`."""
     chips = count_text(board["n_chips"], "chip")
@@ -153,6 +162,11 @@ def board_text(board: dict) -> str:
     known = {what.partition(" (")[0] for what in figures}
     unknown = [what for what in ("events", "static", "processors") if what not in known]
     return f"{text} per sample ({basis})" + (f"; no figures for {' and '.join(unknown)}" if unknown else "")
+
+
+def mapping_lines(doc: dict) -> list[str]:
+    """Lines that explain the mapping."""
+    return ["why this mapping", *align_rows([tuple(row) for row in doc["explanation"]["rows"]], n_left=2)]
 
 
 def verdict_lines(doc: dict) -> list[str]:

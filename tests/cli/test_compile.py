@@ -209,6 +209,9 @@ def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, fol
     assert out.startswith("fits tiny: 2 of 4 cores") and "2 cores of 4 on tiny" in out
     rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])]
     assert [row[4:6] for row in rows] == [["out", "2"], ["out", "2"]] and "%" in rows[0][-1]
+    explained = command(f"{COMPILE} --cores 2 --plan-only --explain")[1].partition("why this mapping\n")[2].splitlines()
+    assert [line.partition("  ")[0] for line in explained[:5]] == ["binds", "tried", "chosen", "next best", "bound"]
+    assert "chosen     2 cores: n_cores=2 asks for them" in explained and "why this" not in out
     made = json.loads(command(f"{COMPILE} --cores 2 --plan-only --json")[1])
     assert [row["layers"] for row in made["mapping"]] == [{"out": 2}, {"out": 2}]
     assert sorted(p.name for p in folder.iterdir()) == before

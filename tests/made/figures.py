@@ -11,7 +11,7 @@ from nwcompile.report.json.collect import collect_report
 # Everything that depends on times, which a prediction can only bound.
 MEASURED = (
     r"verdict|board\.|time\.|time_basis|advice|bottleneck|steps\.(measured_us|power_mw|bottleneck)|energy\.(mean|largest)_mw|"
-    r"layers\.\d+\.time_percent|by_step\.(n_steps|missing)|(run|provenance)\.(backend|device)"
+    r"layers\.\d+\.time_percent|by_step\.(n_steps|missing)|(run|provenance)\.(backend|device)|explanation\.rows\.[04]"
 )
 WITH_STATIC_POWER = r"steps\.energy_pj|energy\.|energy_basis"
 

@@ -23,7 +23,7 @@ KEYS = [
     "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "time_basis", "bottleneck",
     "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "board", "events_per_sample",
     "neurobench", "multi_spike", "multicast", "io", "host", "dropped", "bus", "layers", "cores", "links", "traffic",
-    "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
+    "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance", "explanation",
 ]  # fmt: skip
 
 

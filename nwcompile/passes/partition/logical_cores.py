@@ -9,11 +9,13 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 
 
-class FewestCores(NamedTuple):
-    """The fewest cores, as contiguous slices take them, if a partitioner uses more for shorter steps."""
+class TriedCores(NamedTuple):
+    """A number of cores that a partitioner tried, in a short search."""
 
     n_cores: int
-    step_us: float  # the predicted mean step on them, without links between routers
+    fits: bool
+    step_us: float | None  # the predicted mean step, without links between routers; None if the chip has no times
+    objective: float  # what was minimized; for `time` times the square root of the cores
 
 
 class LogicalCores(NamedTuple):
@@ -22,7 +24,7 @@ class LogicalCores(NamedTuple):
     core_of: dict[str, np.ndarray]  # int[n] by layer: the logical core of every neuron
     mapping: Mapping | None = None  # the same cores at sites; a partitioner may choose these, and they are kept
     warnings: tuple[str, ...] = ()  # what the partitioner could not do, as sentences
-    fewest: FewestCores | None = None  # if the partitioner used more cores than needed
+    tried: tuple[TriedCores, ...] = ()  # the numbers of cores that the partitioner tried, in this order
 
     def by_neuron(self, network: Network) -> np.ndarray:
         """Return the cores as one vector, int[neuron]."""

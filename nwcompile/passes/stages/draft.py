@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.partition.logical_cores import FewestCores
+from nwcompile.passes.partition.logical_cores import TriedCores
 from nwcompile.passes.prepare.input_layer import InputLayer
 from nwcompile.passes.quantize.approximate.price import Price
 
@@ -64,7 +64,7 @@ class Draft:
     lasting: list[Change] = field(default_factory=list)  # currents with longer decays; listed after all other changes
     notes: list[str] = field(default_factory=list)  # warnings for the manifest
     price: Price | None = None
-    fewest: FewestCores | None = None
+    tried: tuple[TriedCores, ...] = ()  # numbers of cores
     mapping: Mapping = Missing()
     program: Program = Missing()
     passed: tuple[str, ...] = ()

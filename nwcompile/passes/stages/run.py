@@ -295,7 +295,7 @@ def assign_cores(draft: Draft) -> Draft:
     check_needs(draft)
     made = partition(draft.network, draft.chip, draft.activity, draft.options)
     assert made.mapping is not None, "the stage chooses sites"
-    return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
+    return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], tried=made.tried)
 
 
 def check_needs(draft: Draft) -> None:
@@ -385,7 +385,7 @@ def _build_manifest(draft: Draft) -> dict:
         **({"legalization": [change.to_dict() for change in draft.changes]} if draft.changes else {}),
         "warnings": [*no_samples, *draft.notes, *draft.rounding],
         **({} if draft.price is None else {"price": draft.price.to_dict()}),
-        **({} if draft.fewest is None else {"fewest_cores": draft.fewest._asdict()}),
+        **({"tried_cores": [tried._asdict() for tried in draft.tried]} if draft.tried else {}),
     }
 
 

@@ -53,7 +53,7 @@ def render_html(doc: dict) -> str:
         *_unknown_card(doc),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
     )
-    head = [_page_header(doc), _main_figures(doc), card_row(_fit_card(doc))]
+    head = [_page_header(doc), _main_figures(doc), card_row(_fit_card(doc), _mapping_card(doc))]
     parts = [
         card_row(cores_card(doc), links_card(doc)),
         DETAIL,
@@ -79,6 +79,7 @@ def render_html(doc: dict) -> str:
 DETAIL = tag("section", class_="card detail", aria_live="polite", hidden="")
 
 
+ABOUT_MAPPING = "The numbers of cores that the partitioner tried, and lower bounds that hold for every mapping."
 ABOUT_LINKS = (
     "Mean flits per step on every link; each arrow runs on the right of its direction. Click one for what crosses it."
 )
@@ -325,6 +326,11 @@ def _unknown_card(doc: dict) -> list[Markup]:
     texts = unknown_lines(doc)
     items = tag("ul", *(tag("li", text) for text in texts), class_="warnings")
     return [card("", "Not known", None, items)] if texts else []
+
+
+def _mapping_card(doc: dict) -> Markup:
+    rows = [cell for word, text in doc["explanation"]["rows"] for cell in (tag("dt", word), tag("dd", text))]
+    return card("whole", "Why this mapping", ABOUT_MAPPING, tag("dl", *rows))
 
 
 def _provenance_card(doc: dict) -> Markup:

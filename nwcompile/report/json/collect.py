@@ -25,6 +25,7 @@ from nwcompile.report.host import collect_host, host_text
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_dropped, collect_multicast, collect_traffic
+from nwcompile.report.mapping import explain_mapping
 from nwcompile.report.text import format_verdict, io_text, multi_spike_text, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.answers import answer_rule
@@ -95,6 +96,7 @@ def collect_report(
         "warnings": list(program.warnings),
         "provenance": _collect_provenance(program, run),
     }  # fmt: skip
+    doc["explanation"] = explain_mapping(program, run, doc)
     below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
     has_answers = accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None
     if has_answers or program.network.readout is not None:
@@ -366,7 +368,7 @@ def _collect_crosscheck(crosscheck) -> dict:
 
 
 def _collect_provenance(program: Program, run: Run) -> dict:
-    shown_apart = ("quantization", "legalization", "price", "warnings")
+    shown_apart = ("quantization", "legalization", "price", "warnings", "tried_cores")
     known = {k: v for k, v in program.manifest.items() if k not in shown_apart}
     return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,
             "chip": program.chip.name, "chip_hash": program.chip.hash, "network_hash": program.network.hash,

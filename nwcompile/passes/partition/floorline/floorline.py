@@ -30,7 +30,7 @@ from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
 from nwcompile.passes.partition.floorline.objective import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.floorline.search import Partition, Search
-from nwcompile.passes.partition.logical_cores import FewestCores, LogicalCores, logical_cores
+from nwcompile.passes.partition.logical_cores import LogicalCores, TriedCores, logical_cores
 from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices, number_in_order
 from nwcompile.passes.partition.striped import cut_stripes, striped_clusters
@@ -103,18 +103,18 @@ def partition_by_floorline(
         state=np.array([options.seed], np.uint64),
         deadline=deadline,
         n_levels=n_levels,
+        tried={},
     )
-    first: tuple[Partition, np.ndarray | None] | None = None
+    better: tuple[Partition, np.ndarray | None] | None = None
     improvements = _minimize_traffic if options.optimize == "traffic" else _improve_all
     try:
-        for better in improvements(search):
-            first = first or better
+        for better in improvements(search):  # noqa: B007 - the last one is read after an interrupt too
             if search.is_late:
                 break
     except KeyboardInterrupt:
-        if deadline is None or first is None:
+        if deadline is None or better is None:
             raise
-    assert first is not None, "each search begins with a partition"
+    assert better is not None, "each search begins with a partition"
     best, sites = better
     cores = best.neuron_core
     if not best.excess and sites is None:
@@ -124,22 +124,13 @@ def partition_by_floorline(
         slices = cut_slices(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
+    tried = tuple(search.tried.values())
     if sites is None:
-        return logical_cores(network, cores)._replace(fewest=_fewest_cores(search, first[0], int(cores.max()) + 1))
+        return logical_cores(network, cores)._replace(tried=tried)
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
-    return in_order_of_sites._replace(mapping=Mapping(in_order_of_sites.core_of, chip.sites[sites[used]]))
-
-
-def _fewest_cores(search: Search, first: Partition, n_cores: int) -> FewestCores | None:
-    """Return the first partition, on as many cores as slices take, if `n_cores` are more because they are worth it."""
-    options = search.options
-    is_asked = options.n_cores is not None or options.optimize != "time" or not search.chip.has_times
-    n_first = len(np.unique(first.core_of))
-    is_possible = not first.excess and not n_over(search.network, search.chip, first.neuron_core)
-    if is_asked or not is_possible or n_first >= n_cores:
-        return None
-    return FewestCores(n_first, step_us(step_cycles(search, first.neuron_core), search))
+    mapping = Mapping(in_order_of_sites.core_of, chip.sites[sites[used]])
+    return in_order_of_sites._replace(mapping=mapping, tried=tried)
 
 
 def _number_cores(partition: Partition) -> np.ndarray:
@@ -351,7 +342,7 @@ def _rank(search: Search, partition: Partition) -> tuple[int, float, float]:
 def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition:
     """Search briefly from coarse clusters, dealt out in turn, by pixels or in slices; return the best.
 
-    A core holds the neurons of `per_core` clusters or more.
+    A core holds the neurons of `per_core` clusters or more. Adds the result to `search.tried`.
     """
     raise_if_canceled()
     n = len(search.load)
@@ -361,7 +352,12 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
         cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, per_core=per_core)
     regions = np.array([n_cores]) if n <= FLOORLINE.fine_neurons else region_sizes(search.chip, n_cores)
     starts, kept = _initial_cores(search, cluster_of, regions), regions if len(regions) > 1 else None
-    return improve_clusters(search, cluster_of, starts, n_cores, FLOORLINE.first_effort_share, regions=kept)
+    made = improve_clusters(search, cluster_of, starts, n_cores, FLOORLINE.first_effort_share, regions=kept)
+    fits = not made.excess and not n_over(search.network, search.chip, made.neuron_core)
+    us = step_us(step_cycles(search, made.neuron_core), search) if search.chip.has_times else None
+    n_used = len(np.unique(made.core_of))
+    search.tried[n_used] = TriedCores(n_used, fits, us, _rank(search, made)[-1])
+    return made
 
 
 def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.partition.logical_cores import TriedCores
 
 
 class Search(NamedTuple):
@@ -26,6 +27,7 @@ class Search(NamedTuple):
     state: np.ndarray  # uint64[1]: of the random numbers
     deadline: float | None
     n_levels: int  # of finer and finer clusters, after the number of cores is chosen
+    tried: dict[int, TriedCores]  # by the number of cores in use, in the order of the searches
 
     @property
     def is_late(self) -> bool:

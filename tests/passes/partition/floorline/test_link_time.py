@@ -50,6 +50,6 @@ def test_link_time_is_that_of_the_program(name, seed):
     more = chip.barrier_cycles(program.mapping.n_tiles) - chip.barrier_cycles(n_tiles)
     search = Search(
         network=network, chip=chip, activity=activity, timing=timing, options=Options(), load=np.ones(len(cores)),
-        state=np.zeros(1, np.uint64), deadline=None, n_levels=2,
+        state=np.zeros(1, np.uint64), deadline=None, n_levels=2, tried={},
     )  # fmt: skip
     assert step_cycles(search, cores, site) + more * len(done.link_cycles) == done.bound_cycles.sum()

@@ -43,7 +43,7 @@ def search_of(network, chip, activity, options) -> Search:
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     return Search(
         network=network, chip=chip, activity=activity, timing=schedule(network), options=options,
-        load=np.ones(n_neurons, np.int64), state=np.zeros(1, np.uint64), deadline=None, n_levels=2,
+        load=np.ones(n_neurons, np.int64), state=np.zeros(1, np.uint64), deadline=None, n_levels=2, tried={},
     )  # fmt: skip
 
 
