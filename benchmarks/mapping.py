@@ -36,6 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
+from benchmarks.halving import halve
 from benchmarks.mapping_nets import NETS, Net
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
@@ -52,7 +53,8 @@ from nwcompile.report.export.sanafe import sanafe_files
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)
 TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
-METHODS = ["sneap", *PARTITIONERS, "neumap+neumap", *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
+OWN = {"halving": halve}  # by name: partitioners that are not in the package
+METHODS = ["sneap", *PARTITIONERS, *OWN, "neumap+neumap", *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
            "floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"]  # fmt: skip
 JUDGE = """
 import json, sys, sanafe
@@ -221,7 +223,7 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     partitioner, _, optimize = way.partition(":")
     options = nw.Options(
         seed=seed,
-        partitioner=partitioner,
+        partitioner=OWN.get(partitioner, partitioner),
         placer=placer or "anneal",
         optimize=optimize or args.optimize,
         n_cores=int(cores) if cores else None,

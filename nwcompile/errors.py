@@ -184,6 +184,12 @@ class LossError(NwError):
     _code = "NW5002"
 
 
+def one_line(e: BaseException) -> str:
+    """Format an exception of another library as one line: type and message."""
+    text = " ".join(str(e).split())
+    return f"{type(e).__name__}: {text}" if text else type(e).__name__
+
+
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
     """Sort the choices, with the one spelled most like `word` first."""
     choices = sorted(choices)

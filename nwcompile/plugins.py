@@ -11,11 +11,15 @@ There is no registry: a name is looked up when a user gives it, and only the cho
 the name of a built-in choice makes that name an error.
 """
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import ModelError, NwError, OptionError, nearest_first, one_line, unknown_choice
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -53,11 +57,50 @@ def load_plugin(group: str, kind: str, name: str) -> Any:
     try:
         return first.load()
     except (Exception, SystemExit) as e:
-        reason = " ".join(str(e).split())
-        text = f"{type(e).__name__}: {reason}" if reason else type(e).__name__
-        raise OptionError(
-            f"{_from(first)} cannot give {kind} {name!r}: importing {first.value} failed: {text}"
-        ) from None
+        reason = f"importing {first.value} failed: {one_line(e)}"
+        raise OptionError(f"{_from(first)} cannot give {kind} {name!r}: {reason}") from None
+
+
+def import_function(spec: str, code: str) -> Callable:
+    """Import the function that `package.module:function` names; modules of the current folder are found.
+
+    Raises ModelError with this error code if there is no such module or function, or if the import or a call fails.
+    """
+    name, _, attribute = spec.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = import_module(name)
+    except NwError:
+        raise
+    except (Exception, SystemExit) as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
+            text = f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed"
+            raise ModelError(text, code=code) from None
+        raise ModelError(f"{spec}: importing {name} failed: {one_line(e)}", code=code) from None
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        listed = ", ".join(nearest_first(attribute, names)) or "none"
+        raise ModelError(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}", code=code)
+    return name_failures(spec, function, code)
+
+
+def name_failures(spec: str, function: Callable, code: str) -> Callable:
+    """Wrap a user's function: an exception in it becomes a ModelError that names `spec`, the file and the line."""
+
+    @wraps(function)
+    def call(*given, **named):
+        try:
+            return function(*given, **named)
+        except NwError:
+            raise
+        except (Exception, SystemExit) as e:
+            inside = extract_tb(e.__traceback__)[1:]
+            place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
+            raise ModelError(f"{spec}: raised {one_line(e)}{place}", code=code) from e
+
+    return call
 
 
 def list_names(group: str, built_in: Iterable[str] = ()) -> list[str]:

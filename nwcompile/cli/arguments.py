@@ -84,6 +84,9 @@ def read_options(args: argparse.Namespace) -> Options:
     given["fixed_sites"] = dict(given["fixed_sites"]) if given["fixed_sites"] else None
     given["approximate"] = tuple(word for words in given["approximate"] or () for word in words)
     given |= read_bits(args.bits) if given["bits"] is not None else {}
+    for name in ("partitioner", "placer"):
+        if ":" in (given[name] or ""):
+            given[name] = plugins.import_function(given[name], "NW1101")
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -451,6 +454,10 @@ def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
     for name, words, what in (
         ("partitioner", partitioners, "how neurons are assigned to cores"),
         ("placer", placers, "how cores are assigned to sites"),
+    ):
+        listed = f"{what}: {', '.join(words)}, or module:function (default: {getattr(default, name)})"
+        add(f"--{name}", type=OneOrFunction(name, words), metavar="NAME", help=listed)
+    for name, words, what in (
         ("optimize", choices.OBJECTIVES, f"what the mapping minimizes (time: on {choices.CORES_RULE})"),
         ("execution", choices.EXECUTIONS, "layers run in parallel, or one after the other in each step"),
     ):
@@ -547,6 +554,14 @@ class OneOf:
         if word not in self.words:
             raise argparse.ArgumentTypeError(unknown_choice(self.kind, word, self.words))
         return word
+
+
+class OneOrFunction(OneOf):
+    """The type of a flag that accepts one of some words, or `package.module:function`."""
+
+    def __call__(self, word: str) -> str:
+        is_function = ":" in word and all(part.isidentifier() for part in word.replace(":", ".", 1).split("."))
+        return word if is_function else super().__call__(word)
 
 
 class InAnyCase(OneOf):

@@ -20,7 +20,7 @@ def run(args: Namespace) -> int:
     data = read_first(args.input, args.samples)
     network = read_network(args.model, args, data.example)
     options = read_options(args)
-    options = replace(options, partitioner=args.partitioner or DEFAULTS.partitioner)
+    options = options if args.partitioner else replace(options, partitioner=DEFAULTS.partitioner)
     made = estimate(network, chips, data.laid_out(network.layout).x, options)
     counts = [{**asdict(count), "energy_nj": count.energy_nj} for count in made.counts]
     print(as_json({**asdict(made), "counts": counts}) if args.json else repr(made))

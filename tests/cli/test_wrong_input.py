@@ -109,8 +109,8 @@ def zip_of_text() -> bytes:
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
          "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, "
-         "--checkpoint, --cores, --dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, "
-         "--max-loss, --neuron, --on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
+         "--checkpoint, --cores, --dialect, --dt, --execution, --explain, --fixed-sites, --help, --input-layer, "
+         "--json, --max-loss, --neuron, --on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
          "--readout, --seed, --set, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
@@ -229,3 +229,18 @@ def test_cli_file_that_is_not_an_archive_is_refused(command, folder):
 )
 def test_cli_broken_factory_is_one_sentence(command, model, factory, text):
     assert command(f"simulate toy:{factory} --steps 3") == (2, "", f"nwcompile: error: {text}\n")
+
+
+@pytest.mark.parametrize("flag", ["partitioner", "placer"])
+@pytest.mark.parametrize(
+    "spec, text",
+    [
+        ("toy:mak", "toy:mak: there is no function 'mak' in toy; functions: make, broken, leaves, nothing"),
+        ("toys:make", "toys:make: no module toys is in this folder, in PYTHONPATH or installed"),
+        ("toy:make", "toy:make: raised TypeError: make() takes 0 positional arguments but {n} were given"),
+    ],
+)
+def test_cli_broken_method_is_one_sentence(command, model, flag, spec, text):
+    text = text.format(n=4 if flag == "partitioner" else 5)
+    code, out, err = command(f"compile toy:make --chip tiny --plan-only --{flag} {spec}")
+    assert (code, out, err.splitlines()[-1]) == (2, "", f"nwcompile: error: {text}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, OptionError, one_line
 from nwcompile.ir.network import LAYOUTS
 
 ERROR_CODE = "NW1006"
@@ -150,9 +150,3 @@ def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
         reason = e.strerror if isinstance(e, OSError) and e.strerror else one_line(e)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     return arrays
-
-
-def one_line(e: BaseException) -> str:
-    """Format an exception of another library as one line: type and message."""
-    text = " ".join(str(e).split())
-    return f"{type(e).__name__}: {text}" if text else type(e).__name__

@@ -1,22 +1,18 @@
 """Load: read the models, programs and chips that the command line names."""
 
 import os
-import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from traceback import extract_tb
 
 import numpy as np
 
 from nwcompile import plugins
 from nwcompile.cli.arguments import read_options
-from nwcompile.cli.inputs.data import DEMO, one_line
-from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
+from nwcompile.cli.inputs.data import DEMO
+from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -90,7 +86,7 @@ def read_network(spec: str, args: Namespace, example: np.ndarray | None = None) 
         refuse_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
         return _read_by_plugin(spec, plugins.load_plugin(plugins.FRONTENDS, "suffix", suffix))
     refuse_nir_flags(args, "a factory's module says it itself")
-    made = _call_factory(spec, _import_factory(spec))
+    made = plugins.import_function(spec, ERROR_CODE)()
     if isinstance(made, Network):
         return made
     layout = made[2] if isinstance(made, tuple) and len(made) == 3 else "BT"
@@ -204,39 +200,9 @@ def _is_pickled(path: Path) -> bool:
     return start[:1] == b"\x80" and start[1:] in PICKLE_PROTOCOLS
 
 
-def _import_factory(spec: str) -> Callable:
-    name, _, attribute = spec.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = import_module(name)
-    except NwError:
-        raise
-    except (Exception, SystemExit) as e:
-        if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
-            raise ModelError(f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed") from None
-        raise ModelError(f"{spec}: importing {name} failed: {one_line(e)}") from None
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        listed = ", ".join(nearest_first(attribute, names)) or "none"
-        raise ModelError(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}")
-    return factory
-
-
 def _read_by_plugin(spec: str, read: Callable) -> Network:
     """Read a network from a file with a plugin's function; raises ModelError."""
-    made = _call_factory(spec, partial(read, spec))
+    made = plugins.name_failures(spec, read, ERROR_CODE)(spec)
     if not isinstance(made, Network):
         raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
     return made
-
-
-def _call_factory(spec: str, factory: Callable):
-    try:
-        return factory()
-    except NwError:
-        raise
-    except (Exception, SystemExit) as e:
-        last = extract_tb(e.__traceback__)[-1]
-        raise ModelError(f"{spec}: raised {one_line(e)} ({Path(last.filename).name}, line {last.lineno})") from None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import one_line, read_arrays
-from nwcompile.errors import ModelError
+from nwcompile.cli.inputs.data import read_arrays
+from nwcompile.errors import ModelError, one_line
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 from nwcompile.report.export.ranc_design import Design

@@ -11,8 +11,8 @@ from typing import IO
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import Data, one_line
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.cli.inputs.data import Data
+from nwcompile.errors import ModelError, OptionError, one_line
 from nwcompile.ir.program import Program
 from nwcompile.sim.inputs import frames_of
 from nwcompile.sim.values import verify_values
