@@ -54,8 +54,11 @@ REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)
 TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
 OWN = {"halving": halve}  # by name: partitioners that are not in the package
-METHODS = ["sneap", *PARTITIONERS, *OWN, "neumap+neumap", *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
-           "floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"]  # fmt: skip
+METHODS = [
+    *("sneap", *PARTITIONERS, *OWN, "neumap+neumap"),
+    *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
+    *("floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"),
+]
 JUDGE = """
 import json, sys, sanafe
 arch = sanafe.load_arch(sys.argv[1] + "/arch.yaml")

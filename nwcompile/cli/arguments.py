@@ -24,6 +24,7 @@ MODEL = (
 PROGRAM = "a program from nwcompile compile"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
 DEFAULTS = Options()
+METHODS = ("partitioner", "placer")  # options that a function can be, as module:function
 SHELLS = ("bash", "zsh", "tcsh")  # shells with completion
 OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # accepted for one release, with a warning
 
@@ -84,9 +85,9 @@ def read_options(args: argparse.Namespace) -> Options:
     given["fixed_sites"] = dict(given["fixed_sites"]) if given["fixed_sites"] else None
     given["approximate"] = tuple(word for words in given["approximate"] or () for word in words)
     given |= read_bits(args.bits) if given["bits"] is not None else {}
-    for name in ("partitioner", "placer"):
-        if ":" in (given[name] or ""):
-            given[name] = plugins.import_function(given[name], "NW1101")
+    for name in METHODS:
+        if ":" in (spec := given[name] or ""):
+            given[name] = plugins.import_function(spec, "NW1101")
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -451,18 +452,16 @@ def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
     add = parser.add_argument
     add("--seed", type=_to_int, metavar="N", help=f"seed of all random searches (default: {default.seed})")
     _add_widths(parser)
-    for name, words, what in (
-        ("partitioner", partitioners, "how neurons are assigned to cores"),
-        ("placer", placers, "how cores are assigned to sites"),
-    ):
-        listed = f"{what}: {', '.join(words)}, or module:function (default: {getattr(default, name)})"
-        add(f"--{name}", type=OneOrFunction(name, words), metavar="NAME", help=listed)
-    for name, words, what in (
+    flags: list[tuple[str, Sequence[str], str]] = [
+        ("partitioner", partitioners, "how neurons are assigned to cores; a name or module:function"),
+        ("placer", placers, "how cores are assigned to sites; a name or module:function"),
         ("optimize", choices.OBJECTIVES, f"what the mapping minimizes (time: on {choices.CORES_RULE})"),
         ("execution", choices.EXECUTIONS, "layers run in parallel, or one after the other in each step"),
-    ):
+    ]
+    for name, words, what in flags:
+        one_of = OneOrFunction if name in METHODS else OneOf
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
-        add(f"--{name}", type=OneOf(name, words), metavar="NAME", help=listed)
+        add(f"--{name}", type=one_of(name, words), metavar="NAME", help=listed)
     _add_multi_spike(parser)
     _add_legalization(parser)
     add(
