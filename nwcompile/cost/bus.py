@@ -12,13 +12,14 @@ from nwcompile.ir.run import Run
 class BusUse:
     """Means per step and sample, unless stated otherwise; H hardware steps.
 
-    `slots`, `least_slots`, `conflicts`: float64[H]. `least_slots` is a lower bound: the slots of the busiest port, or
-    of the busiest switch over all lanes; `least_by` is the link with most of them in all steps. `transfers`, and the
-    parts that `waited` and had `conflicts`, are those of `BusSchedule`. `lanes_mean`, `lanes_peak`: lanes in use per
-    slot of the schedule. `segment_transfers`: float64[segment]; `segment_use`: the part of the lanes' slots that they
-    occupied. `schedule_us`: busy time of the bus; `schedule_part`: its part of the measured time, None if the chip has
-    no times. `queue_peak`: most messages waiting in a core. If the run has only totals, arrays by step have one row,
-    the mean of all, and `least_slots` is the bound of all steps together.
+    `slots`, `least_slots`, `conflicts`: float64[H]. `least_slots` is a lower bound: the transfers of the busiest port,
+    or of the busiest switch divided by its lanes. `least_by`: the link with the most transfers per lane over all steps.
+    `transfers`, and the fractions `waited_part` and `conflict_part` of them, are those of `BusSchedule`. `lanes_mean`,
+    `lanes_peak`: lanes in use per slot of the schedule. `segment_transfers`: float64[segment]; `segment_use`: the
+    fraction of the lanes' slots that they occupied. `schedule_us`: busy time of the bus; `schedule_part`: its fraction
+    of the measured time, None if the chip has no times. `queue_peak`: the largest number of messages that waited in a
+    core. With `record="totals"`, arrays per step have one row, the mean over steps; `least_slots` bounds all steps
+    together.
     """
 
     slots: np.ndarray

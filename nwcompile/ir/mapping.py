@@ -19,8 +19,9 @@ MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in i
 class Mapping:
     """Logical core of every neuron, `core_of[layer]` int32[n], and site of every core, `site_of` int32[n_cores, 3].
 
-    Neurons are in flat C order. `note[core]` names the limit that bounded a core. `visit[layer]`, int32[n]: a core
-    visits its neurons by ascending number; ties, and all neurons if `visit` is empty, go by layer, then by neuron.
+    Neurons are in flat C order. `note[core]` names a core's fullest resource. `visit[layer]`, int32[n]: a rank for
+    every neuron; a core visits its neurons in order of rank. Equal ranks go by layer, then by neuron. An empty `visit`
+    means that all ranks are equal.
     """
 
     core_of: dict[str, np.ndarray]

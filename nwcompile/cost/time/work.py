@@ -98,9 +98,10 @@ class Work:
 
     @cached_property
     def wait_cycles(self) -> np.ndarray:
-        """[H]: cycles in which all cores wait: the barrier, the rest of a shortest step, and what a sample takes once.
+        """[H]: cycles in which all cores wait: barrier, rest of the chip's minimum step, fixed cycles of a sample.
 
-        In a run whose steps take longer than their bound, they wait less for the end of a shortest step.
+        The fixed cycles count in the first step. In a simulation, steps may exceed their bound; cores then wait less
+        for the end of the minimum step.
         """
         wait = self.barrier_cycles + np.maximum(
             self.min_cycles - np.maximum(self.busy.max((0, 2)), self.link_cycles), 0

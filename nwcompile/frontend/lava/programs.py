@@ -188,8 +188,8 @@ def _leaky_program(entry: Entry, shape, kind: str, arriving: Arriving, strict: b
 def _resonator_program(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProgram:
     """Return neurons with a rotating, decaying complex state.
 
-    PHASE: fires when the state crosses the real axis upwards and its real part reaches the threshold. IZHIKEVICH: fires
-    when the imaginary part reaches the threshold; RF_IZHIKEVICH then resets the state to i * (threshold - 1).
+    PHASE: fires when the imaginary part turns positive and the real part is at or above the threshold. IZHIKEVICH:
+    fires when the imaginary part reaches the threshold; RF_IZHIKEVICH then resets the state to i * (threshold - 1).
     """
     base = _read_threshold(entry, shape)
     parameters = {"sin": entry.read_per_neuron("sinDecay", shape, group="neuron")}

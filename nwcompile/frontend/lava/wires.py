@@ -30,9 +30,9 @@ SENT_BITS = PART_BITS - UNIT_EXPONENT - (UNIT_WEIGHT.bit_length() - 1)  # The me
 
 
 def build_connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
-    """Return the connection into a layer from `source` of `shape`, without delay, and the layer's shape.
+    """Return the connection from `source`, which has shape `shape`, to the entry's layer, and that layer's shape.
 
-    `part` selects "real" or "imag" of complex weights (dense and conv).
+    The connection has no delay. `part` selects "real" or "imag" of complex weights (dense and conv).
     """
     declared = entry.read_shape()
     told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 0}

@@ -65,11 +65,12 @@ def shown_layer(graph: NirGraph) -> str | None:
 
 
 def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
-    """Return `(layers, connections)` for Network.from_arrays; `shapes` by node are in order of computation.
+    """Return `(layers, connections)` for Network.from_arrays.
 
-    A stateless node is a connection if its only target adds up inputs (a layer, or a node with several incoming edges).
-    Otherwise it gets a junction of its name. If several edges enter a node that is no layer, the junction `name.sum`
-    adds them up. Weights before the Output, or several layers there, become a readout layer of the Output's name.
+    `shapes`: the shape of every node, in topological order. `late`: edges that act one step later. A stateless node is
+    a connection if its only target adds up inputs (a layer, or a node with several incoming edges). Otherwise it
+    becomes a junction with the node's name. If several edges enter a node that is no layer, the junction `name.sum`
+    adds them up. If weights or several layers lead to the Output, a readout layer with the Output's name is added.
     """
     silent = _silent_output(graph)
     ends = [silent, *graph.sources[silent]] if silent else []

@@ -195,9 +195,9 @@ class Tries:
         return proven[0] if len(proven) == 1 or (proven and proven[0].after == proven[-1].after) else readout
 
     def _run(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return the first result for samples `[B, T, *shape]`, with one more leading axis; None if the module fails.
+        """Return the first result for samples `[B, T, *shape]`, with an axis of 1 in front; None if the module fails.
 
-        Of a list of steps it is `[1, T, *]`.
+        If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
         """
         with preserve_state(self.module), torch.no_grad():
             try:

@@ -333,10 +333,10 @@ def _messages_read(reads, rows, classes, attempt):
 
 @kernel
 def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state, best):
-    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
+    """Try `n_moves` random moves at one temperature (Metropolis rule), in place; return the least excess and its cost.
 
-    demand, cores, weight: Demand, CoreState and Objective; keep_all: no core may become empty; state: uint64[1]. best:
-    int32[cluster] is set to the best state, if it is better than the start; returns its excess and cost.
+    Excess over the limits decides before the cost. demand, cores, weight: Demand, CoreState and Objective; keep_all: no
+    core may become empty; state: uint64[1]. best: int32[cluster], set to the best state if it is better than the start.
     """
     reads, rows, sends, classes, rules = demand
     held, busy, attempt = cores

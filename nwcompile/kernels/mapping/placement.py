@@ -9,9 +9,9 @@ from nwcompile.kernels.mapping.random import is_taken, random_below
 
 
 class PlacementProblem(NamedTuple):
-    """Constants of a placement: messages, costs of routes, and the sites that fit each core.
+    """Constants of a placement: messages, costs of routes, and the sites that each core fits.
 
-    Messages are those between different cores, as CSR by core; every pair of cores is stored twice.
+    Only messages between different cores count. They are stored as CSR, each pair of cores once for either core.
     """
 
     start: np.ndarray  # int64[core + 1]

@@ -184,7 +184,7 @@ def input_port_of(mesh, i):
 def forward_uncontended(mesh, queues, router, first_port, first_buffer, i, time):
     """`allocate` for an input channel i that contends with no other for its output or its input.
 
-    Returns when the channel can act again.
+    Returns the earliest time at which the channel can request or send again.
     """
     b = first_buffer + i
     buffer = queues.buffer[b]

@@ -150,8 +150,8 @@ def move(net, links, cores, time, end):
 def run_lockstep(net, links, tables, work, counts, flits):
     """Run send, network and receive until nothing moves; arguments and result are those of `run_events`.
 
-    links: LINK[output or source], None if every link takes a flit in each cycle. flits: int64[link], written. The step
-    begins at `net.now[CLOCK]`, when the last step has left the network idle.
+    links: LINK[output or source], None if every link takes one flit per cycle. flits: int64[link], written. The step
+    begins at `net.now[CLOCK]`, when the network was idle after the previous step.
     """
     axons, costs, start = tables.axons, tables.costs, net.now[CLOCK]
     routers = net.routers

@@ -84,7 +84,8 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
     """Return the gradients of current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: gradients of spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
+    grads: gradients of the spikes, the membranes and the last membrane; each may be None.
+    rule: (reset, floor, detach_reset, surrogate, slope).
     """
     n_samples, n_steps, n = shape = split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
@@ -146,7 +147,8 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
     """Return the same gradients as `backward`, computed with EventProp; that of beta is 0 without `mem`.
 
-    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients of spikes, mem and last; each may be None.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients of the spikes, the membranes and the last
+    membrane; each may be None.
     """
     dtype = _as_flat(beta).dtype
     n_samples, n_steps, n = shape

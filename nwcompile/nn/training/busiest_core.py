@@ -50,7 +50,7 @@ def busiest_core_loss(
 def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tuple[object, dict[str, torch.Tensor]]:
     """Return `net(x)`, and the spikes `[B, T, *shape]` of its input and of all its LIFLayers, by name.
 
-    `from_torch` uses the same names. `x`: `[B, T, *shape]`, for a network that takes whole sequences. Call
+    The names are those that `from_torch` gives. `x`: `[B, T, *shape]`, for a network that takes whole sequences. Call
     `prepare_net` first. Raises ModelError for a network without layers.
     """
     layers = {path: m for path, m in net.named_modules() if isinstance(m, LIFLayer)}

@@ -175,9 +175,9 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
 
 
 def _n_steps(connection: Connection, delay: int, timing: Schedule) -> int:
-    """Return the hardware steps from a spike to its effect, 1 if only the pipeline delays it.
+    """Return the hardware steps from a spike to its effect, 1 if the only delay is that of the pipeline.
 
-    The host writes registers when their layer needs them.
+    An `Injected` connection takes 1: the host writes its register just before the layer reads it.
     """
     if isinstance(connection, Injected):
         return 1

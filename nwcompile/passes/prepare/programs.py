@@ -71,9 +71,10 @@ def _find_port(connection: Connection, node: Node) -> int | None:
 
 
 def find_factors(program: NeuronProgram) -> list[float] | None:
-    """Return the factor of each input in the sum that a program makes of them, 1 for the first; None if it makes none.
+    """Return each input's coefficient in the weighted sum that the program computes of its inputs; None without one.
 
-    From each input, a chain of sums and of products with numbers leads to a sum that all chains share.
+    The first coefficient is 1. Each input is followed through additions and multiplications by constants to the first
+    operation that all inputs reach.
     """
     chains = [_follow_chain(program, name) for name in program.inputs]
     shared = next((name for name in chains[0] if all(name in chain for chain in chains)), None)

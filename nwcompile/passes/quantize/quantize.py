@@ -218,9 +218,9 @@ def _prepare_inputs(network: Network, chip: Chip, calibration, options: Options)
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
-    """The samples that scales are compared on: input `x`, the float `run`, and the spikes of each source on the chip.
+    """The calibration samples on which scales are compared: input `x`, the float `run`, and the spikes of each source.
 
-    `sent` holds float spikes at first; each quantized layer replaces its own.
+    `sent` starts with the float network's spikes. Quantizing a layer replaces its entry with the integer spikes.
     """
 
     x: dict[str, np.ndarray]

@@ -221,9 +221,9 @@ def _split_shift(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
 def simulate_sample(
     program: Program, pool: Pool, sample: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
-    """Simulate a sample: return its raster, the expected recordings, and a sentence on the order of spikes.
+    """Simulate a sample: return its raster, the expected recordings, and whether the order of spikes matters, as text.
 
-    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 take effect.
+    The raster starts with an empty row: input of step t is in row t + 1, as it takes effect in hardware step t + 1.
     """
     n_steps = len(next(iter(sample.values()))) + 1
     raster = np.zeros((n_steps, sum(len(channels) for channels in pool.inputs.values())), np.int64)

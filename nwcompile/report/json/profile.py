@@ -44,9 +44,9 @@ def collect_messages(program: Program, run: Run) -> dict:
 
 
 def _collect_phases(phases_of_run: Phases, n_samples: int) -> dict:
-    """Cycles by unit: means per step and sample of every core, and all steps (sums over samples) if not too many.
+    """Cycles by unit: of every core, the mean per step and sample; and every step, summed over the samples.
 
-    `cycles[unit][phase]` is a list of steps, each a list of cores.
+    `cycles[unit][phase]` is indexed by step, then core; None if it has more than MOST_VALUES numbers.
     """
     n_steps = len(phases_of_run.step_cycles)
     per_core = {

@@ -101,10 +101,10 @@ def _sum_with_checkpoint(chip_run: ChipRun, inputs: dict, n_samples: int) -> lis
 
 
 class _Sums:
-    """Sums of `steps` and `probes` over the steps of some samples, and the final state of each sample.
+    """Counters (`steps`) and profile (`probes`) of some samples, summed over time, and the final state of each sample.
 
-    `spikes`, `u`, `v`: int64[b, 1, neuron]; `words`: int64[b, 1, word] of neuron programs; `cycles`, `longest`:
-    int64[1], core cycles without barriers.
+    `spikes`: of each neuron, summed too. `u`, `v`: int64[b, 1, neuron] like `spikes`. `words`: int64[b, 1, word] of
+    neuron programs. `cycles`: int64[1], core cycles of all steps; `longest`: of the longest step; without barriers.
     """
 
     def __init__(self, chip_run: ChipRun, n_samples: int, flight_steps: int | None, n_rows: int | None = None):

@@ -39,9 +39,10 @@ NOT_PRICED = "one calibration sample: what the approximation costs is not known;
 
 @dataclass(frozen=True)
 class Approximated:
-    """The fixed-point network with the chip's nearest neurons, a Change per layer, their price, and warnings.
+    """The fixed-point network whose unsupported neurons are replaced by the chip's closest ones.
 
-    `factors`: for each changed layer, the factors of its thresholds and its leak (`Refitted`).
+    `changes`: one for each such layer. `price`: how many spikes and answers they change on samples. `factors`: for
+    each of them, the factors of its thresholds and its leak (`Refitted`).
     """
 
     network: Network
