@@ -28,7 +28,15 @@ KEPT = ROOT / "build" / "tutorials"
 LIBRARIES = ("matplotlib", "numba", "numpy", "pandas", "scikit-learn", "snntorch", "torch")
 CELL_TIMEOUT_S = 300  # Ten times what the longest cell takes, for a machine that compiles all kernels first.
 AT_ONCE = 2  # As many as the cores of the smallest machine that this is made for.
-PICTURES = "from matplotlib_inline.backend_inline import set_matplotlib_formats\nset_matplotlib_formats('svg')"
+PICTURES = """
+import matplotlib
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+set_matplotlib_formats("svg")
+colored = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
+clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+matplotlib.rcParams.update(dict.fromkeys(colored, "#7b8794") | dict.fromkeys(clear, "none") | {"legend.framealpha": 0})
+"""  # No background, and a gray that can be read on the light and on the dark theme.
 
 
 class TutorialError(Exception):

@@ -64,7 +64,9 @@ def _from(module: str, name: str):
 FROM_ABOVE["nwcompile.nn.quantize_aware"] = partial(_from, "nwcompile.frontend.torch.quantize_aware", "quantize_aware")
 for _name in ("cores_frame", "links_frame", "layers_frame"):
     FROM_ABOVE[f"nwcompile.ir.program.{_name}"] = partial(_from, "nwcompile.report.frames", _name)
-for _noun in ("network", "program", "run"):
+for _name in ("plot_raster", "plot_states"):
+    FROM_ABOVE[f"nwcompile.ir.run.{_name}"] = partial(_from, "nwcompile.report.pyplot", _name)
+for _noun in ("chip", "mapping", "network", "program", "run"):
     FROM_ABOVE[f"nwcompile.ir.{_noun}.html_of_{_noun}"] = partial(
         _from, "nwcompile.report.html.notebook", f"html_of_{_noun}"
     )

@@ -2,7 +2,7 @@
 # # The first minute
 #
 # This page is for all readers. It looks at a small trained network on a chip, and at the results that nwcompile gives.
-# All cells were run when this page was built. You only need `pip install 'nwcompile[frames]'`.
+# All cells were run when this page was built. You only need `pip install 'nwcompile[frames,plot]'`.
 
 # %%
 import nwcompile as nw
@@ -31,6 +31,12 @@ demo.network
 # %%
 demo.program
 
+# %% [markdown]
+# Its mapping shows which cores of the chip are in use.
+
+# %%
+demo.program.mapping
+
 # %%
 core, site = demo.program.mapping.where("digit", 7)
 print(f"the neuron of digit 7 is on core {core}, which lies at column {site[0]}, row {site[1]}, port {site[2]}")
@@ -55,6 +61,13 @@ print(f"{(answers == demo.labels).mean():.1%} of {len(answers)} images are right
 print(f"a step takes {1e6 * run.seconds / run.step_cycles.size / run.n_samples:.2f} us on average")
 
 # %% [markdown]
+# A run plots itself: a mark for each neuron and step with a spike, here of the first image. `run.plot_states()` plots
+# membranes, if `record="all"` kept them.
+
+# %% alt="Spikes of the hidden layer and of the ten digits over 16 steps; the neuron of one digit fires in most steps."
+run.plot_raster()
+
+# %% [markdown]
 # ## Tables
 #
 # Counters are available as pandas DataFrames: by layer, by core, by step or by spike.
@@ -65,7 +78,11 @@ run.to_frame("cores")
 # %% [markdown]
 # ## Another chip
 #
-# One argument changes the chip. `nwcompile chips list` prints the included chip models.
+# One argument changes the chip. `nwcompile chips list` prints the included chip models. A chip shows
+# its key figures; hover over a basis for the source.
+
+# %%
+nw.Chip.load("speck")
 
 # %%
 print(nw.demo("speck").report["verdict"])

@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.network import Network
+from nwcompile.ir.shown import count_text, format_lines
 
 ERROR_CODE = "NW3006"
 
@@ -58,6 +59,11 @@ class Activity:
     updates: dict[str, np.ndarray] = field(default_factory=dict)
     multi: dict[str, MultiSpike] = field(default_factory=dict)
     heard: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        head = f"Activity: {count_text(self.n_samples, 'sample')} of {count_text(self.n_steps, 'step')}"
+        rows = [f"{name}: {count_text(int(counts.sum()), 'message')}" for name, counts in self.counts.items()]
+        return format_lines(head, rows, "names")
 
     @property
     def n_steps(self) -> int:

@@ -59,8 +59,9 @@ from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.merges import MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
-from nwcompile.ir.resources import RESOURCES
+from nwcompile.ir.resources import RESOURCES, Resource
 from nwcompile.ir.shown import count_text, format_lines
+from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW4003"
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -104,15 +105,14 @@ class Chip:
     listing: Listing = field(default=Listing(), compare=False)
 
     def __repr__(self) -> str:
-        noc, core = self.noc, self.core
+        noc = self.noc
         head = f"Chip {self.name}: {count_text(self.n_cores, 'core')}, {noc.columns} x {noc.rows} routers with "
         head += f"{noc.cores_per_router} each, {noc.topology}"
         limits = []
         for resource in RESOURCES:
-            limit = getattr(core, resource.limit_key)
-            largest = max(limit) if isinstance(limit, list) else limit
+            largest = self.largest_limit(resource)
             what = resource.name if resource.name.endswith(resource.unit) else f"{resource.unit} of {resource.name}"
-            limits.append(f"any number of {what}" if limit is None else f"{largest} {what}")
+            limits.append(f"any number of {what}" if largest is None else f"{largest} {what}")
         known = [
             f"{what} {'known' if is_known else 'not known'}"
             for what, is_known in (("times", self.gives_times), ("energies", self.has_energies))
@@ -125,6 +125,14 @@ class Chip:
             ", ".join(known),
         ]
         return format_lines(head, [self.description, *rows] if self.description else rows, "lines")
+
+    def _repr_html_(self) -> str:
+        return look_up("nwcompile.ir.chip", "html_of_chip")(self)
+
+    def largest_limit(self, resource: Resource) -> int | None:
+        """The limit of a core, or the largest if cores have limits of their own; None: there is no limit."""
+        limit = getattr(self.core, resource.limit_key)
+        return max(limit) if isinstance(limit, list) else limit
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":

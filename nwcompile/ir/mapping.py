@@ -10,6 +10,7 @@ from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.shown import count_text, format_lines
+from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW3007"
 MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
@@ -52,6 +53,9 @@ class Mapping:
             n_neurons, n_cores = count_text(len(cores), "neuron"), count_text(len(used), "core")
             rows.append(f"layer {name}: {n_neurons} on {n_cores}: {numbers}")
         return format_lines(head, rows, "layers")
+
+    def _repr_html_(self) -> str:
+        return look_up("nwcompile.ir.mapping", "html_of_mapping")(self)
 
     @property
     def n_cores(self) -> int:

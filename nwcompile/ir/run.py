@@ -1,6 +1,6 @@
 """Run: the result of a simulation, with its backend and device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -252,6 +252,28 @@ class Run:
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.run", "html_of_run")(self)
+
+    @checked()
+    def plot_raster(self, sample: int = 0):
+        """Return a matplotlib Figure of the spikes of one sample: a panel per layer, a mark per neuron and step.
+
+        Neurons are in flat C order. A spike count has one mark, whatever its number and sign. Raises ModelError if the
+        run keeps no single spikes (`record="totals"`), and OptionError for another sample and without matplotlib.
+        """
+        return look_up("nwcompile.ir.run", "plot_raster")(self, sample)
+
+    @checked()
+    def plot_states(
+        self, layer: str | None = None, state: str = "v", neurons: Sequence[int] | None = None, sample: int = 0
+    ):
+        """Return a matplotlib Figure of a state of neurons after each step of one sample; dots are their spikes.
+
+        It has a panel for `layer`, or for each layer with that state. `neurons`: flat indices; by default the five that
+        spike most. The unit is that of the network: integers of the chip for a program. Raises ModelError unless the
+        run was recorded with `record="all"`, and OptionError for an unknown layer, state, neuron or sample and without
+        matplotlib.
+        """
+        return look_up("nwcompile.ir.run", "plot_states")(self, layer, state, neurons, sample)
 
     @checked()
     def to_frame(self, rows: str = "layers"):

@@ -6,6 +6,7 @@ lines for the terminal; figures, verdict   terminal.py; text.py
 parts of all three outputs                 bus.py, host.py, legalization.py, quantization.py, neuron_states.py
 why a mapping is as it is                  mapping.py
 two mappings; DataFrames; other tools      diff.py; frames.py; export/
+plots with matplotlib                      pyplot.py
 
 The module is callable: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
 """
@@ -23,6 +24,9 @@ from nwcompile.ir.run import Run
 from nwcompile.report.html.diff_page import render_diff
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report
+from nwcompile.report.pyplot import plot_floorline
+
+__all__ = ["format_json", "plot_floorline", "render_diff_files", "render_files", "report"]
 
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 

@@ -31,7 +31,7 @@ class Difference:
     core: int | None
     values: dict[str, int]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         place = [f"step {self.step}"]
         place += [f"layer {self.layer}", f"neuron {self.neuron}"] if self.layer is not None else []
         place += [f"sample {self.sample}"] if self.sample is not None else []
@@ -66,7 +66,7 @@ class Crosscheck:
     layers: tuple[LayerAgreement, ...] = ()
     float_difference: FloatDifference | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if len(self.backends) == 1:
             return f"{self.backends[0]} ran alone on {self.n_samples} samples: no other integer backend was named"
         if self.agree:

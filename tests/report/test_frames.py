@@ -2,6 +2,7 @@
 
 import re
 import sys
+from html import escape
 
 import numpy as np
 import pytest
@@ -77,6 +78,32 @@ def test_notebooks_show_the_graph_the_report_and_the_layers(program, run):
     assert "<script" not in page
     shown = run._repr_html_()
     assert "<b>Run (cycle, cpu): 4 samples of 9 steps</b>" in shown and "time: " in shown and ">hidden</td>" in shown
+
+
+def test_notebooks_show_the_cores_of_a_mapping(program):
+    html = program.mapping._repr_html_()
+    assert "<b>Mapping: 17 neurons on 3 cores at 1 router</b>" in html and html.count("<rect") == 3
+    for core in range(3):
+        x, y, port = program.mapping.site_of[core]
+        held = [f"{name}: {len(neurons)} neuron" for name, neurons in program.mapping.who(core).items()]
+        (title,) = re.findall(rf"<title>core {core} at \({x}, {y}\) port {port}\n([^<]*)</title>", html)
+        assert [line.removesuffix("s") for line in title.splitlines()] == held
+    assert '<td class="left">hidden</td><td>12</td>' in html
+
+
+def test_notebooks_show_a_chip_with_the_source_of_each_figure():
+    chip = nw.Chip.load("loihi1")
+    html = chip._repr_html_()
+    assert '<td class="left">neurons per core</td><td class="left">1 024 neurons</td>' in html
+    assert f'title="core.max_neurons: {escape(chip.source_of("core.max_neurons"))}">published</span>' in html
+    assert ">+4 to +7 % on Quartz MNIST, against silicon</td>" in html
+    assert "any number" in nw.Chip.load("ladderbus")._repr_html_()
+
+
+@pytest.mark.parametrize("noun", ["network", "mapping"])
+def test_drawings_for_notebooks_take_the_color_of_text_from_the_theme(program, noun):
+    html = getattr(program, noun)._repr_html_()
+    assert "fill:currentColor" in html and not re.search(r"[{;](?:background|color):", html)
 
 
 def test_the_style_of_a_drawing_does_not_reach_the_notebook_around_it(program):

@@ -1,6 +1,10 @@
 """The first cell of a notebook: a trained network, what it is worth on a chip, and its picture."""
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 import nwcompile as nw
 from nwcompile import cli
@@ -27,3 +31,17 @@ def test_demo_is_a_model_and_its_samples(capsys):
     assert dict(demo.report["verdict_rows"])["board"].endswith(" uJ per sample (fitted; -18 % on keyword spotting)")
     assert cli.main(["simulate", "demo", "--steps", "3", "--dt", "1e-3"]) == 2
     assert capsys.readouterr().err.endswith("say how to read a .nir file; demo is no file\n")
+
+
+def test_code_of_the_page_on_notebooks_runs(tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "notebooks.md").read_text()
+    first, *blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    demo = nw.demo()
+    assert "nw.demo()" in first and len(blocks) == 3
+    names = {"nw": nw, "program": demo.program, "x": demo.x}
+    exec("\n".join(blocks), names)
+    assert names["doc"]["chip"]["name"] == "loihi1" and len(names["steps"]) == 18
+    pyplot.close("all")  # of DataFrame.plot

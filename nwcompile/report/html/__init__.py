@@ -8,7 +8,7 @@ the slider over hardware steps                                  page.py:step_bar
 interactive parts: the script and its data                      report.js, data.py:page_data
 cores and links seen from above                                 maps.py:core_map, link_map
 tables of a profiled run                                        profile_tables.py:phase_tables, message_tables
-the output of a notebook cell                                   notebook.py:html_of_network, html_of_program
+the output of a notebook cell                                   notebook.py:html_of_network, html_of_chip, ...
 the network, drawn from top to bottom                           notebook.py:network_graph
 the style sheet                                                 style.py
 

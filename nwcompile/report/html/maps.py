@@ -75,6 +75,26 @@ class Grid:
         )
 
 
+def draw_cores(grid: Grid, cores: list[dict], parts: list[float], titles: list[str]) -> Markup:
+    """Draw cores {core, x, y, port} at their sites, colored by their `parts` 0..1 of the largest figure."""
+    tile = grid.pitch * 0.9
+    cell = tile / max(grid.across, grid.down)
+    squares, labels = [], []
+    for core, part, title in zip(cores, parts, titles, strict=True):
+        cx, cy = grid.center(core["x"], core["y"])
+        x = cx - tile / 2 + core["port"] % grid.across * cell
+        y = cy - tile / 2 + core["port"] // grid.across * cell
+        size = cell * 0.94
+        corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
+        square = {**corner, "width": size, "height": size, "rx": rounded, "fill": heat(part)}
+        squares.append(tag("rect", tag("title", title), **square))
+        if grid.pitch >= LABELED_PITCH:
+            shade = "label light" if part > DARK_FROM else "label"
+            labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
+    marks = tag("g", *squares, class_="cores")
+    return grid.drawing("cores of the chip", grid.squares(tile, "tile"), marks, *labels, grid.axes())
+
+
 def core_heat(doc: dict) -> tuple[str, str]:
     """The figure that colors the cores, and its unit: busy time, or synops if the chip has no costs."""
     return ("busy_us_per_step", "us per step") if doc["time"] else ("synops_per_step", "synops per step")
@@ -85,26 +105,10 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
 
     Squares are in the order of `cores` of report.json; report.js relies on it.
     """
-    grid = Grid(doc["chip"])
-    tile = grid.pitch * 0.9
-    cell = tile / max(grid.across, grid.down)
     key, unit = core_heat(doc)
     hottest = hottest or max((c[key] for c in doc["cores"]), default=0) or 1
-    squares, labels = [], []
-    for core in doc["cores"]:
-        cx, cy = grid.center(core["x"], core["y"])
-        x = cx - tile / 2 + core["port"] % grid.across * cell
-        y = cy - tile / 2 + core["port"] // grid.across * cell
-        part = core[key] / hottest
-        size = cell * 0.94
-        title = tag("title", _describe_core(doc, core))
-        corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
-        squares.append(tag("rect", title, **corner, width=size, height=size, rx=rounded, fill=heat(part)))
-        if grid.pitch >= LABELED_PITCH:
-            shade = "label light" if part > DARK_FROM else "label"
-            labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
-    cores = tag("g", *squares, class_="cores")
-    drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), cores, *labels, grid.axes())
+    parts, titles = [c[key] / hottest for c in doc["cores"]], [_describe_core(doc, c) for c in doc["cores"]]
+    drawing = draw_cores(Grid(doc["chip"]), doc["cores"], parts, titles)
     if not doc["time"]:
         return join([drawing, heat_legend(unit, hottest)])
     basis = basis_text(doc, "us")

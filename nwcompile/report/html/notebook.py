@@ -1,13 +1,21 @@
-"""Notebook: the HTML of a Network, a Program and a Run as the last expression of a notebook cell."""
+"""Notebook: the HTML of a noun (Network, Chip, Mapping, Program, Run) as the last expression of a notebook cell."""
 
+from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
+from nwcompile.cost.basis import find_silicon
 from nwcompile.cost.prediction import predict
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
-from nwcompile.ir.shown import format_figure, grouped, number
+from nwcompile.ir.resources import RESOURCES, Resource
+from nwcompile.ir.run import Basis, Run
+from nwcompile.ir.shown import count_text, format_figure, grouped, number
+from nwcompile.report.html.maps import Grid, draw_cores, heat_legend
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
@@ -21,14 +29,25 @@ GAP_Y = 40  # Pixels between rows, with room for the kind of a connection.
 MOST_CHARACTERS = 26  # Characters of a name in a box; hovering shows the full name.
 MOST_HEIGHT = 560  # Pixels of the drawing in a notebook; a deeper network scrolls.
 NAME = "nw-network"  # The CSS class of the drawing, which limits its style to the drawing.
-RULES = (
-    "text{font:12px system-ui,sans-serif;fill:#1b2430;text-anchor:middle}",
-    ".soft{fill:#5b6675;font-size:11px}",
-    "rect{fill:#ffffff;stroke:#1c6fd1;stroke-width:1.4}",
-    ".input{fill:#f1f3f5;stroke:#7b8794}",
+RULES = (  # Text has the color of the cell around it, and fills are transparent: a notebook's theme is not known here.
+    "text{font:12px system-ui,sans-serif;fill:currentColor;text-anchor:middle}",
+    ".soft{fill-opacity:.75;font-size:11px}",
+    "rect{fill:#1c6fd1;fill-opacity:.08;stroke:#3d8be6;stroke-width:1.4}",
+    ".input{fill:#7b8794;fill-opacity:.12;stroke:#7b8794}",
     ".junction{stroke-dasharray:4 3}",
     "path{fill:none;stroke:#7b8794;stroke-width:1.3}",
     ".back{stroke:#d9480f;stroke-dasharray:4 3}",
+)
+MAP_NAME = "nw-mapping"  # The CSS class of the map of a mapping.
+MAP_RULES = (
+    "text{font:12px system-ui,sans-serif;fill:currentColor;fill-opacity:.75}",
+    ".middle,.label{text-anchor:middle}",
+    ".end{text-anchor:end}",
+    ".label{fill:#000000;fill-opacity:1}",
+    ".label.light{fill:#ffffff}",
+    ".tile{fill:currentColor;fill-opacity:.06;stroke:currentColor;stroke-opacity:.25;stroke-width:.7}",
+    ".scale{display:inline-block;width:130px;height:10px;border-radius:5px;margin:0 8px}",
+    ".what{margin-left:14px}",
 )
 
 
@@ -63,8 +82,67 @@ def html_of_run(run: Run) -> str:
     return tag("div", _first_line(run), html_table(columns, rows) if rows else None, took, spent)
 
 
-def _first_line(noun: Network | Program | Run) -> Markup:
+def html_of_mapping(mapping: Mapping) -> str:
+    """Render the first line of a mapping's repr, a map of its cores, and the cores of every layer.
+
+    A mapping does not know its chip: the map ends with the last router in use.
+    """
+    columns, rows, ports = (int(n) for n in mapping.site_of.max(0, initial=0) + 1)
+    grid = Grid({"columns": columns, "rows": rows, "cores_per_router": ports})
+    held = {name: np.bincount(cores, minlength=mapping.n_cores) for name, cores in mapping.core_of.items()}
+    n_neurons = sum(held.values(), np.zeros(mapping.n_cores, np.int64))
+    hottest = max(int(n_neurons.max(initial=0)), 1)
+    cores, titles = [], []
+    for core, (x, y, port) in enumerate(mapping.site_of.tolist()):
+        cores.append({"core": core, "x": x, "y": y, "port": port})
+        layers = [f"{name}: {count_text(int(n[core]), 'neuron')}" for name, n in held.items() if n[core]]
+        titles.append("\n".join([f"core {core} at ({x}, {y}) port {port}", *layers]))
+    drawing = draw_cores(grid, cores, (n_neurons / hottest).tolist(), titles)
+    legend = heat_legend("neurons of a core; x to the right, y upwards; hover for layers", hottest)
+    style = tag("style", _scope_rules(MAP_NAME, MAP_RULES))
+    box = tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
+    used: list[list[object]] = [
+        [name, grouped(len(of)), grouped(int(np.count_nonzero(held[name])))] for name, of in mapping.core_of.items()
+    ]
+    table = html_table([("layer", "left"), ("neurons", "right"), ("cores", "right")], used)
+    return tag("div", style, _first_line(mapping), box, legend, table, class_=MAP_NAME)
+
+
+def html_of_chip(chip: Chip) -> str:
+    """Render the first line of a chip's repr and a table of its key figures, each with its basis; hover for sources."""
+    noc, reset = chip.noc, ("resets", ", ".join(chip.neuron.reset), "neuron.reset")
+    routers = f"{grouped(chip.n_cores)}: {noc.columns} x {noc.rows} routers, {noc.cores_per_router} each"
+    figures = [
+        ("cores", routers, "noc.columns"),
+        *((f"{r.name} per core", _limit_text(chip, r), f"core.{r.limit_key}") for r in RESOURCES),
+        ("weights", count_text(chip.weights.bits, "bit"), "weights.bits"),
+        ("states", count_text(chip.state.bits, "bit"), "state.bits"),
+        ("neurons", "programmable", "neuron.programmable") if chip.neuron.programmable else reset,
+        ("spikes", ", ".join(chip.neuron.spikes), "neuron.spikes"),
+    ]
+    rows: list[list[object]] = []
+    for what, value, key in figures:
+        basis = tag("span", chip.basis_of(key), title=f"{key}: {chip.source_of(key) or 'default'}")
+        rows.append([what, value, basis])
+    for what, is_known, quantity in (("times", chip.gives_times, "time"), ("energies", chip.has_energies, "energy")):
+        error = Basis("", (), find_silicon(chip, quantity)).error
+        rows.append([what, "known" if is_known else "not known", error and f"{error}, against silicon"])
+    table = html_table([("figure", "left"), ("value", "left"), ("basis", "left")], rows)
+    return tag("div", _first_line(chip), tag("p", chip.description) if chip.description else None, table)
+
+
+def _limit_text(chip: Chip, resource: Resource) -> str:
+    limit = chip.largest_limit(resource)
+    return "any number" if limit is None else f"{grouped(limit)} {resource.unit}"
+
+
+def _first_line(noun: Network | Program | Run | Mapping | Chip) -> Markup:
     return tag("p", tag("b", repr(noun).splitlines()[0]))
+
+
+def _scope_rules(name: str, rules: Sequence[str]) -> Markup:
+    """Rules of CSS that hold inside elements of one class."""
+    return Markup("".join(f".{name} :is({rule.replace('{', '){', 1)}" for rule in rules))
 
 
 def network_graph(network: Network) -> Markup:
@@ -86,8 +164,15 @@ def network_graph(network: Network) -> Markup:
         _box(node, place[name], name in network.inputs) for name, node in {**network.inputs, **network.nodes}.items()
     ]
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
-    style = Markup("".join(f".{NAME} {rule}" for rule in RULES))
-    drawing = tag("svg", tag("style", style), *lines, *boxes, class_=NAME, xmlns="http://www.w3.org/2000/svg", **size)
+    drawing = tag(
+        "svg",
+        tag("style", _scope_rules(NAME, RULES)),
+        *lines,
+        *boxes,
+        class_=NAME,
+        xmlns="http://www.w3.org/2000/svg",
+        **size,
+    )
     return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
 
 
