@@ -21,7 +21,7 @@ test: .venv/installed-test
 test-long: .venv/installed-long
 	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 --dist worksteal -m long
 
-# the site in build/site; the tutorials are run where they or the package changed
+# the site in build/site; tutorials and sample reports are run where they or the package changed
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "docs         build/site/index.html"

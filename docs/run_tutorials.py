@@ -48,7 +48,7 @@ def executed(source: Path) -> nbformat.NotebookNode:
     KEPT.mkdir(parents=True, exist_ok=True)
     with open(KEPT / f"{source.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever else wants it waits, instead of running it as well
-        kept = KEPT / f"{source.stem}-{_state_of(source)}.ipynb"
+        kept = KEPT / f"{source.stem}-{state_of(source)}.ipynb"
         if not kept.exists():
             notebook = _run(source)
             for old in KEPT.glob(f"{source.stem}-*.ipynb"):
@@ -63,7 +63,7 @@ def all_executed(sources: Sequence[Path] = SOURCES) -> dict[str, nbformat.Notebo
         return dict(zip([source.stem for source in sources], pool.map(executed, sources), strict=True))
 
 
-def _state_of(source: Path) -> str:
+def state_of(source: Path) -> str:
     """A hash of all that decides what a tutorial shows."""
     package = [f for f in (ROOT / "nwcompile").rglob("*") if f.suffix in (".py", ".npz")]
     files = [source, Path(__file__), *sorted(package), *sorted((ROOT / "hwmodels").glob("*.toml"))]

@@ -218,10 +218,16 @@ def test_docs_freeze_promises_no_flag_that_a_verb_lacks():
         assert set(re.findall(r"`(-[^`]+)`", promised)) - flags == set(), verb
 
 
-def test_docs_chip_file_page_is_the_one_its_script_writes():
-    spec = importlib.util.spec_from_file_location("make_chip_file", DOCS / "make_chip_file.py")
+def script_of(name: str):
+    """Import a script of docs/."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_docs_chip_file_page_is_the_one_its_script_writes():
+    script = script_of("make_chip_file")
     assert (DOCS / "chip-file.md").read_text() == script.page(), "run `python docs/make_chip_file.py`"
     assert (HWMODELS / "chip.schema.json").read_text() == script.schema(), "run `python docs/make_chip_file.py`"
 
@@ -276,6 +282,13 @@ def test_docs_lists_and_tables_begin_after_an_empty_line(page):
         if before and (is_list or is_table):
             wrong.append(line)
     assert wrong == []
+
+
+def test_docs_gallery_prints_the_commands_that_build_it():
+    page, gallery = (DOCS / "gallery.md").read_text(), script_of("make_gallery")
+    shown = re.findall(r"```sh\n(.*?)\n```\n\n<!-- sample (\w+) -->", page, re.DOTALL)
+    assert {name: block.splitlines() for block, name in shown} == gallery.COMMANDS
+    assert list(gallery.COMMANDS) == list(gallery.PAGES)
 
 
 def test_readme_is_two_screens():

@@ -118,6 +118,14 @@ def test_site_builds_without_a_warning_and_is_whole_offline(tmp_path):
         assert 'class="text result' in page or "shadowrootmode" in page
         assert "<!-- result" not in page
         assert (site / "tutorials" / f"{tutorial.stem}.ipynb").exists()
+    gallery = module_of("make_gallery")
+    opened = re.findall(r'<a href="(gallery/.*?)"', (site / "gallery.html").read_text())
+    assert opened == [f"gallery/{name}/{page}" for name, page in gallery.PAGES.items()]
+    assert all("<main" in (site / address).read_text() for address in opened)
+    assert ("PilotNet is missing" in (site / "gallery.html").read_text()) != gallery.has_pilotnet()
+    sweep = (site / "gallery" / "sweep" / "sweep.html").read_text()
+    points = set(re.findall(r"points/\w+/report.html", sweep))
+    assert len(points) > 3 and all((site / "gallery" / "sweep" / point).exists() for point in points)
     reference = "".join(page.read_text() for page in (site / "api").glob("*.html"))
     names = [f"nwcompile.{name}" for name in set(nw.__all__) - {"errors", "nn", "report", "__version__"}]
     names += [f"nwcompile.nn.{name}" for name in nw.nn.__all__]
@@ -125,7 +133,7 @@ def test_site_builds_without_a_warning_and_is_whole_offline(tmp_path):
 
     with chromium() as browser:
         for width in (PHONE, DESK):
-            for name in ("index", "mapping", "tutorials/first_minute", "api/network"):
+            for name in ("index", "gallery", "mapping", "tutorials/first_minute", "api/network"):
                 page = browser.new_page(viewport={"width": width, "height": 900})
                 requests = []
                 page.on("request", lambda request, seen=requests: seen.append(request.url))

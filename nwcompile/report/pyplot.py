@@ -23,6 +23,7 @@ PANEL_HEIGHTS = (1.1, 3.0)  # The least and the most of a layer in a raster.
 MARK = 5.0  # Points of a spike in a panel with room for it.
 POINTS = 72.0  # Points per inch.
 MARKS = {"core": (".", "0.55"), "predicted": ("+", "C4"), "bound": ("s", "C0"), "measured": ("o", "C1")}  # and colors
+MOST_VECTORS = 10_000  # More marks make an SVG slow to open.
 MOST_LINES = 5  # Neurons of a layer if none are named; more lines cannot be told apart.
 
 
@@ -37,7 +38,8 @@ def plot_raster(run: Run, sample: int = 0):
     for i, (name, spikes) in enumerate(flat.items()):
         step, neuron = np.nonzero(spikes)
         mark = min(MARK, POINTS * heights[i] / spikes.shape[1])
-        panels[i].plot(step, neuron, "|", color=f"C{i}", markersize=mark, markeredgewidth=1.2, rasterized=True)
+        marks = {"color": f"C{i}", "markersize": mark, "markeredgewidth": 1.2, "rasterized": len(step) > MOST_VECTORS}
+        panels[i].plot(step, neuron, "|", **marks)
         panels[i].set(ylabel=name, xlim=(-0.5, len(spikes) - 0.5), ylim=(-0.5, spikes.shape[1] - 0.5))
         panels[i].yaxis.get_major_locator().set_params(integer=True)
     return _with_steps(figure, panels)
