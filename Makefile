@@ -10,7 +10,7 @@ SEED ?= 1
 START ?= 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo docs test test-long test-gpu fuzz lint clean
+.PHONY: demo docs picture test test-long test-gpu fuzz lint clean
 
 demo: .venv/installed-demo
 	$(PYTHON) examples/01_mnist.py
@@ -25,6 +25,10 @@ test-long: .venv/installed-long
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "docs         build/site/index.html"
+
+# the pictures of README.md and docs/read-a-report.md, from the report of the demo
+picture: demo .venv/installed-long
+	$(PYTHON) docs/make_picture.py
 
 # what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
 test-gpu:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import nwcompile as nw
+from nwcompile import cli
 from nwcompile.cli import arguments
 from nwcompile.cli.outputs.progress import STAGES
 from nwcompile.cli.verbs import VERBS
@@ -289,6 +290,45 @@ def test_docs_gallery_prints_the_commands_that_build_it():
     shown = re.findall(r"```sh\n(.*?)\n```\n\n<!-- sample (\w+) -->", page, re.DOTALL)
     assert {name: block.splitlines() for block, name in shown} == gallery.COMMANDS
     assert list(gallery.COMMANDS) == list(gallery.PAGES)
+
+
+def test_readme_code_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(code[code.index("lif") :].splitlines()) <= 10
+    exec(compile(code, "README.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert "reference, cycle, sequence agree bit for bit on 16 samples" in out and "\nfits loihi1: " in out
+
+
+def test_readme_commands_and_pictures_are_there(capsys):
+    text = (ROOT / "README.md").read_text()
+    for command in re.findall(r"`nwcompile (.*?)`|^    nwcompile (.*?)(?: +#.*)?$", text, re.MULTILINE):
+        if command[0]:
+            assert cli.main(command[0].split()) == 0 and "agree bit for bit on 200 samples" in capsys.readouterr().out
+        else:
+            parser = arguments.Parser()
+            verb, *words = command[1].split()
+            arguments.add_arguments(parser, verb)
+            parser.parse_args(words)
+    files = re.findall(r"`(?:python|pytest(?: -m long)?) ([\w./ ]+\.py)`", text)
+    assert len(files) == 3 and all((ROOT / file).is_file() for line in files for file in line.split())
+    pictures = re.findall(r'src(?:set)?="(.*?)"', text)
+    assert len(pictures) == 2 and all((ROOT / file).stat().st_size < 200_000 for file in pictures)
+
+
+def test_readme_claims_are_those_of_the_pages():
+    text = (ROOT / "README.md").read_text()
+    measured = [line for line in (DOCS / "silicon.md").read_text().splitlines() if re.match(r"\| [a-z]\w+ \|", line)]
+    measured = [line for line in measured if "| not measured |" not in line]
+    assert f"[{len(measured)} measurements](docs/silicon.md)" in text
+    n_imported, n_landed = re.search(
+        r"(\d+) import, with every spike of their\nlayers equal to the module's, and (\d+) of these land on a chip",
+        (DOCS / "hand-written-neurons.md").read_text(),
+    ).groups()
+    assert f"[{n_imported} of 40]" in text and f"; {n_landed} land on a chip" in text
+    equal = re.search(r"(\d+) and (\d+) networks are equal", (DOCS / "from-pytorch-to-hardware.md").read_text())
+    assert f"{sum(map(int, equal.groups()))} of 400 random networks" in text
 
 
 def test_readme_is_two_screens():
