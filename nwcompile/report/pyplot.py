@@ -21,6 +21,7 @@ NO_MATPLOTLIB = (
 WIDTH = 7.2  # Inches, as are all heights here.
 PANEL_HEIGHTS = (1.1, 3.0)  # The least and the most of a layer in a raster.
 MARK = 5.0  # Points of a spike in a panel with room for it.
+LEAST_MARK = 1.0  # Points; less would be invisible.
 POINTS = 72.0  # Points per inch.
 MARKS = {"core": (".", "0.55"), "predicted": ("+", "C4"), "bound": ("s", "C0"), "measured": ("o", "C1")}  # and colors
 MOST_VECTORS = 10_000  # More marks make an SVG slow to open.
@@ -29,18 +30,17 @@ MOST_LINES = 5  # Neurons of a layer if none are named; more lines cannot be tol
 
 def plot_raster(run: Run, sample: int = 0):
     """Plot a mark for each neuron and step with a spike, one panel per layer."""
-    if run.totals is not None:
-        raise ModelError("the run keeps totals only, no single spikes; simulate with record='spikes' for them")
     _check_sample(run, sample)
     flat = {name: _of_sample(spikes, sample) for name, spikes in run.spikes.items()}
     heights = [float(np.clip(MARK * s.shape[1] / POINTS, *PANEL_HEIGHTS)) for s in flat.values()]
     figure, panels = _panels(heights, f"spikes of sample {sample}, backend {run.backend}")
     for i, (name, spikes) in enumerate(flat.items()):
         step, neuron = np.nonzero(spikes)
-        mark = min(MARK, POINTS * heights[i] / spikes.shape[1])
+        mark = float(np.clip(POINTS * heights[i] / spikes.shape[1], LEAST_MARK, MARK))
         marks = {"color": f"C{i}", "markersize": mark, "markeredgewidth": 1.2, "rasterized": len(step) > MOST_VECTORS}
         panels[i].plot(step, neuron, "|", **marks)
-        panels[i].set(ylabel=name, xlim=(-0.5, len(spikes) - 0.5), ylim=(-0.5, spikes.shape[1] - 0.5))
+        panels[i].set_title(name, loc="left", fontsize="small")
+        panels[i].set(ylabel="neuron", xlim=(-0.5, len(spikes) - 0.5), ylim=(-0.5, spikes.shape[1] - 0.5))
         panels[i].yaxis.get_major_locator().set_params(integer=True)
     return _with_steps(figure, panels)
 
@@ -48,15 +48,15 @@ def plot_raster(run: Run, sample: int = 0):
 def plot_states(run: Run, layer: str | None = None, state: str = "v", neurons: Sequence[int] | None = None,
                 sample: int = 0):  # fmt: skip
     """Plot a state of neurons after each step, one panel per layer; dots are the neuron's spikes."""
-    if not run.states:
-        raise ModelError("the run keeps no states; simulate with record='all' for them")
     _check_sample(run, sample)
-    if layer is not None and layer not in run.states:
-        raise OptionError(unknown_choice("layer", layer, run.states))
-    chosen = [name for name in run.states if layer in (name, None) and state in run.states[name]]
+    if layer is not None and layer not in run.spikes:
+        raise OptionError(unknown_choice("layer", layer, run.spikes))
+    states = {name: kept for name, kept in run.states.items() if kept and layer in (name, None)}
+    if not states:
+        raise ModelError("the run keeps no states; simulate with record='all' for them")
+    chosen = [name for name, kept in states.items() if state in kept]
     if not chosen:
-        kept = {key for name in run.states if layer in (name, None) for key in run.states[name]}
-        raise OptionError(unknown_choice("state", state, sorted(kept)))
+        raise OptionError(unknown_choice("state", state, sorted({key for kept in states.values() for key in kept})))
     figure, panels = _panels([2.2] * len(chosen), f"state {state} of sample {sample}, backend {run.backend}")
     for panel, name in zip(panels, chosen, strict=True):
         values, spikes = _of_sample(run.states[name][state], sample), _of_sample(run.spikes[name], sample)
@@ -64,7 +64,8 @@ def plot_states(run: Run, layer: str | None = None, state: str = "v", neurons: S
             (line,) = panel.plot(values[:, neuron], linewidth=1.2, label=f"{neuron}")
             fired = np.flatnonzero(spikes[:, neuron])
             panel.plot(fired, values[fired, neuron], "o", color=line.get_color(), markersize=4)
-        panel.set_ylabel(name)
+        panel.set_title(name, loc="left", fontsize="small")
+        panel.set_ylabel(state)
         panel.legend(title="neuron", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return _with_steps(figure, panels)
 
@@ -131,6 +132,8 @@ def _with_steps(figure, panels: list):
 
 
 def _check_sample(run: Run, sample: int) -> None:
+    if run.totals is not None:
+        raise ModelError("the run keeps totals only, no single steps; simulate without record='totals' for them")
     if not run.spikes:
         raise ModelError("the run is predicted, not simulated, and has no spikes; use a run of nw.simulate")
     if not 0 <= sample < run.n_samples:

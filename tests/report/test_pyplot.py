@@ -27,16 +27,16 @@ def run(program) -> nw.Run:
 
 def test_raster_has_a_mark_for_each_spike_of_the_sample(run):
     figure = run.plot_raster(sample=2)
-    assert [panel.get_ylabel() for panel in figure.axes] == ["hidden", "out"]
+    assert [panel.get_title("left") for panel in figure.axes] == ["hidden", "out"]
     for panel in figure.axes:
         (marks,) = panel.lines
-        step, neuron = np.nonzero(run.spikes[panel.get_ylabel()][2])
+        step, neuron = np.nonzero(run.spikes[panel.get_title("left")][2])
         assert len(step) and np.array_equal(marks.get_xdata(), step) and np.array_equal(marks.get_ydata(), neuron)
 
 
 def test_states_are_those_of_the_neurons_that_spike_most(run):
     figure = run.plot_states(sample=1)
-    assert [panel.get_ylabel() for panel in figure.axes] == ["hidden", "out"]
+    assert [panel.get_title("left") for panel in figure.axes] == ["hidden", "out"]
     panel = figure.axes[0]
     named = [int(text.get_text()) for text in panel.get_legend().get_texts()]
     spikes = run.spikes["hidden"][1].reshape(9, -1)
@@ -71,12 +71,14 @@ def test_a_figure_is_shown_once_as_pyplot_forgets_it(run):
 
 def test_plots_say_what_they_lack(program, run, monkeypatch):
     totals = nw.simulate(program, X, backend="cycle", record="totals")
-    with pytest.raises(ModelError, match="the run keeps totals only, no single spikes; simulate with record='spikes'"):
+    with pytest.raises(ModelError, match="the run keeps totals only, no single steps; simulate without record='tot"):
         totals.plot_raster()
     with pytest.raises(ModelError, match="the run is predicted, not simulated, and has no spikes; use a run of nw.sim"):
         predict(program).plot_raster()
     with pytest.raises(ModelError, match="the run keeps no states; simulate with record='all' for them"):
-        nw.simulate(program, X).plot_states("hidden", "w")
+        nw.simulate(program, X).plot_states("hidden")
+    with pytest.raises(ModelError, match="the run keeps totals only"):
+        totals.plot_states()
     for arguments, text in (
         ({"sample": 4}, r"there is no sample 4; the run has samples 0\.\.3"),
         ({"layer": "hiden"}, "unknown layer 'hiden'; choose one of: hidden, out"),
