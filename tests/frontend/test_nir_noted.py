@@ -3,6 +3,7 @@
 import json
 import random
 import warnings
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -13,16 +14,32 @@ from nwcompile.frontend.nir import from_nir
 from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from tests.fuzz.mutate import damaged_table
 from tests.fuzz.trees import file_bytes, odd_item, read_tree
 from tests.long import EXAMPLES
+from tests.made.neuron_programs import cuba
 from tests.made.nir_graphs import weights
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory) -> dict:
-    """The HDF5 tree of a network with every kind of note, each note as the table that its JSON text holds."""
+def integers() -> Network:
+    """A network of integers: neurons of a NeuronSpec and a program, a constant input, shared axons."""
+    whole = NeuronSpec(threshold=np.array([64, 128, 192]), decay_u=1000, decay_v=300, fixed=FixedPoint())
+    edges = [
+        Dense("x", "a", np.array([[3, -2], [1, 5], [0, 7]]), np.array([1, 0, 2]), exponent=1, sign_mode="mixed"),
+        Dense("on", "b", np.array([[4], [6]], np.int8)),
+        Sparse("a", "b", [0, 2, 2], [1, 0, 0], np.array([3, -2, 5]), delay=2),
+    ]
+    network = Network.from_arrays({"a": (whole, (3,)), "b": (cuba(64, 4096, 0), (2,))}, edges, {"x": 2, "on": 1})
+    shared = replace(network.nodes["a"], axon_of=np.array([0, 0, 2]))
+    return replace(
+        network, inputs=network.inputs | {"on": replace(network.inputs["on"], constant=3)},
+        nodes=network.nodes | {"a": shared},
+    )  # fmt: skip
+
+
+def floats() -> Network:
+    """A float network with every kind of connection."""
     leaky = NeuronSpec(beta=np.array([0.5, 0.75, 0.9]), reset="subtract", reset_timing="next", v_min=-1.0)
     layers = {"c": (NeuronSpec(), (2, 4, 4)), "p": (None, (2, 2, 2)), "a": (leaky, (3,))}
     edges = [
@@ -34,7 +51,13 @@ def tree(tmp_path_factory) -> dict:
         Sparse("a", "b", [0, 2, 2], [1, 0, 0], weights(3), delay=2),
         Sparse("a", "b", [], [], []),
     ]
-    network = Network.from_arrays({**layers, "b": (NeuronSpec(alpha=0.5), (2,))}, edges, {"x": (2, 4, 4)})
+    return Network.from_arrays({**layers, "b": (NeuronSpec(alpha=0.5), (2,))}, edges, {"x": (2, 4, 4)})
+
+
+@pytest.fixture(scope="module", params=[floats, integers], ids=lambda make: make.__name__)
+def tree(request, tmp_path_factory) -> dict:
+    """The HDF5 tree of a network with every kind of note, each note as the table that its JSON text holds."""
+    network = request.param()
     path = tmp_path_factory.mktemp("noted") / "a.nir"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NwWarning)
@@ -90,8 +113,8 @@ def outcomes(tree: dict, path, seeds) -> dict[str, int]:
 
 
 def test_damaged_notes_are_refused_or_hold(tree, tmp_path):
-    count = outcomes(tree, tmp_path / "a.nir", range(60))
-    assert count["refused"] > 20 and count["read"] > 2
+    count = outcomes(tree, tmp_path / "a.nir", range(30))
+    assert count["refused"] > 10 and count["read"] > 1
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import h5py
 import nir
@@ -279,7 +280,8 @@ def put(group, name, value):
         (lambda g, n: n["fc"].__delitem__("metadata"), None),
         (lambda g, n: put(g, "metadata/nwcompile", "[1"),
          "its notes cannot be read (JSONDecodeError: Expecting ',' delimiter: line 1 column 3 (char 2))"),
-        (lambda g, n: put(g, "metadata/nwcompile", '{"format": 2}'), "its notes are of format 2, this version reads 1"),
+        (lambda g, n: put(g, "metadata/nwcompile", '{"format": 3}'),
+         "its notes are of format 3, this version reads 1, 2"),
         (lambda g, n: put(n, "x_to_fc/metadata/nwcompile", '{"bias": {"inline": ["2,,", [0], ""]}}'),
          "its notes cannot be read (ValueError: type '2,,')"),
         (lambda g, n: put(g, "metadata/nwcompile", "[" * 100_000), None),
@@ -324,8 +326,9 @@ def test_wrong_arguments_are_told(tmp_path):
     assert refused(network(), 3) == "to_nir takes the path of the file to write, not int"
     for dt in (0, -1e-4, np.inf, "1e-4", True):
         assert refused(network(), tmp_path / "a.nir", dt=dt) == f"dt={dt!r} must be a number above 0, in seconds"
-    assert refused(dense_net(3, 2), tmp_path / "a.nir") == (
-        "to_nir: NIR has no fixed-point neurons; write the float network, and keep a compiled one as a .nwc program"
+    on_host = replace(dense_net(3, 2), host=object())
+    assert refused(on_host, tmp_path / "a.nir") == (
+        "to_nir: the host computes the first layers, and a NIR file has one part; write the model"
     )
     assert refused(network(), tmp_path) == (
         f"{tmp_path} cannot be written: there is a folder of that name; choose a folder you may write to"

@@ -15,18 +15,19 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from tests.fuzz.trees import read_tree
 from tests.made.lava_files import LOIHI, NEURON, dense, pool, write
 from tests.made.nets import conv_net, dense_net, sparse_edge
+from tests.made.neuron_programs import cuba as cuba_program
 from tests.made.nir_graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 
 @cache
 def nir_trees() -> list[dict]:
-    """Trees of NIR files that hold every node type between them, one with a nested graph, one with notes of to_nir."""
+    """Trees of NIR files that hold every node type between them, one with a nested graph, three with notes."""
     import nir
 
     bias = np.zeros(3, np.float32)
@@ -61,14 +62,21 @@ def nir_trees() -> list[dict]:
     edges = np.array([(b"input", b"r"), (b"r", b"output")], object)
     nodes = {"input": outer["nodes"]["input"], "r": inner, "output": inner["nodes"]["output"]}
     trees.append({**trees[0], "node": {**outer, "nodes": nodes, "edges": edges}})
-    return [*trees, _noted_tree()]
-
-
-def _noted_tree() -> dict:
-    """The tree of a file of to_nir, whose nodes have notes of what NIR cannot say."""
     spec = NeuronSpec(beta=0.75, reset="subtract", reset_timing="next", v_min=-1.0, refractory=2)
-    edges = [Dense("x", "a", weights(3, 2)), Sparse("a", "b", [0, 2, 2], [1, 0, 0], weights(3), delay=2)]
-    network = Network.from_arrays({"a": (spec, (3,)), "b": (NeuronSpec(alpha=0.5), (2,))}, edges, {"x": (2,)})
+    whole = NeuronSpec(threshold=np.array([64, 128, 192]), decay_v=300, bias=5, fixed=FixedPoint())
+    integers = np.arange(6, dtype=np.int8).reshape(3, 2)
+    return [
+        *trees,
+        _noted_tree(spec, NeuronSpec(alpha=0.5), weights(3, 2), weights(3)),
+        _noted_tree(whole, whole.replace(threshold=70), integers, np.array([3, -2, 5])),
+        _noted_tree(cuba_program(320, 512, 128), cuba_program(64, 4096, 0), integers, np.array([3, -2, 5])),
+    ]
+
+
+def _noted_tree(first, second, weight: np.ndarray, listed: np.ndarray) -> dict:
+    """The tree of a file of to_nir, whose nodes have notes of what NIR cannot say."""
+    edges = [Dense("x", "a", weight), Sparse("a", "b", [0, 2, 2], [1, 0, 0], listed, delay=2)]
+    network = Network.from_arrays({"a": (first, (3,)), "b": (second, (2,))}, edges, {"x": (2,)})
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", NwWarning)
         to_nir(network, f"{folder}/a.nir")

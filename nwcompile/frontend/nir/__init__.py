@@ -2,13 +2,14 @@
 
 Reading: file.py reads the tree, stateless.py turns weights, pooling and delays into connections, dialects.py turns
 neuron nodes into NeuronSpecs, wiring.py finds the recurrent edges and places the junctions. Writing: write.py
-(`to_nir`, with notes of exact values, which it also reads), nearest.py (nodes that other readers understand).
+(`to_nir`, with notes of exact values, which it also reads), nearest.py (nodes that other readers understand),
+integers.py (floats of a fixed-point network, for them).
 """
 
 import warnings
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import inf
 from os import PathLike
 
@@ -29,6 +30,7 @@ OVERRIDES = (
     *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
     "norm_input",
 )
+OF_FLOATS = ("membrane", "beta", "gain", "leak", "k", "v_leak", "r", "alpha", "w_in", "current_order")
 TRUE_OR_FALSE = ("strict", "fires", "norm_input")
 CHOICES = {
     "reset": RESETS,
@@ -150,12 +152,16 @@ def _read_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Netw
         )
         warnings.warn(message, NwWarning, stacklevel=3)
     given = resolve_overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
-    layers = {}
-    for name, node in network.nodes.items():
-        fields = {key: value for key, value in given.get(name, {}).items() if key != "norm_input"}
-        layers[name] = (node.neuron.replace(**fields) if fields else node.neuron, node.shape)
-    inputs = {name: node.shape for name, node in network.inputs.items()}
-    return Network.from_arrays(layers, network.connections, inputs)
+    nodes = dict(network.nodes)
+    for name, values in given.items():
+        fields = {key: value for key, value in values.items() if key != "norm_input"}
+        useless = [key for key in fields if key in OF_FLOATS] if network.is_fixed else []
+        if useless:
+            raise ModelError(f"neuron field {useless[0]} is for float neurons, and those of {name!r} are fixed-point")
+        nodes[name] = replace(nodes[name], neuron=nodes[name].neuron.replace(**fields))
+    network = replace(network, nodes=nodes)
+    network.verify()
+    return network
 
 
 def _infer_shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:

@@ -1,17 +1,18 @@
-"""Write a float Network as a NIR file that every reader understands; from_nir reads an equal network back.
+"""Write a Network as a NIR file that every reader understands; from_nir reads an equal network back.
 
-`nearest` chooses the nodes. Notes in their metadata store a node's fields so that reading returns the same bits and
-types, provided that its parameters are unchanged. A note is a JSON text under the key `nwcompile`. Its arrays are under
-`nwcompile_<field>`. An array that equals a parameter of the node is not written twice; the note names the parameter
-instead.
+`nearest` chooses the nodes, `integers` the floats of a fixed-point network. Notes in their metadata store a node's
+fields so that reading returns the same bits and types, provided that its parameters are unchanged. A note is a JSON
+text under the key `nwcompile`. Its arrays are under `nwcompile_<field>`. An array that equals a parameter of the node
+is not written twice; the note names the parameter instead.
 """
 
 import io
 import json
+import operator
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from os import PathLike, fspath
@@ -20,15 +21,17 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown
+from nwcompile.frontend.nir.integers import describe_integers, to_floats
 from nwcompile.frontend.nir.nearest import is_typed, keeps_shape, lost_fields, nearest_node, nearest_operation
 from nwcompile.ir import connection
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ERROR_CODE = "NW2105"
-FORMAT = 1
+FORMATS = (1, 2)  # 2 has integers, neuron programs, constant inputs and shared axons.
 KEY = "nwcompile"
 DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy also parses other texts, such as 'f4,f4'
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
@@ -37,13 +40,14 @@ KINDS = {kind.__name__: kind for kind in connection.Connection.__subclasses__()}
 
 
 def to_nir(network: Network, path, dt: float = 1e-4) -> None:
-    """Write a float network atomically as a NIR file at `path`; `nw.from_nir(path)` returns an equal network.
+    """Write a network atomically as a NIR file at `path`; `nw.from_nir(path)` returns an equal network.
 
     `dt`: the time step of the time constants, in seconds as in most frameworks (`nearest_node` has the formulas).
-    Other readers see the nearest standard nodes. What those cannot express (how spikes are compared, counted and reset,
-    clamps, refractory steps, lists of synapses, ...) is in the metadata of the nodes, and one NwWarning names it.
-    Raises ModelError if `network` is no float Network or too large to write, and ArtifactError if the file cannot be
-    written.
+    Other readers see the nearest standard nodes, and floats for a fixed-point network (`integers.py`). What those
+    cannot express (how spikes are compared, counted and reset, clamps, refractory steps, lists of synapses, rounded
+    decays, widths of states, neuron programs, ...) is in the metadata of the nodes, and one NwWarning names it. Raises
+    ModelError if `network` is no Network, has layers on the host, or is too large to write, and ArtifactError if the
+    file cannot be written.
     """
     if not isinstance(network, Network):
         raise ModelError(f"to_nir takes a Network, not {type(network).__name__}")
@@ -52,24 +56,28 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
     if not number or not np.isfinite(dt) or dt <= 0:
         raise ModelError(f"dt={shown(dt)} must be a number above 0, in seconds")
-    if network.is_fixed:
-        raise ModelError(
-            "to_nir: NIR has no fixed-point neurons; write the float network, and keep a compiled one as a .nwc program"
-        )
+    data, lost = render_nir(network, float(dt))
+    write_bytes(path, data)
+    if lost:
+        warnings.warn(f"{fspath(path)}: {lost}", NwWarning, stacklevel=2)
+
+
+def render_nir(network: Network, dt: float) -> tuple[bytes, str]:
+    """Return the bytes of the NIR file of a network, and a sentence on what other readers do not see, or ""."""
+    if network.host is not None:
+        raise ModelError("to_nir: the host computes the first layers, and a NIR file has one part; write the model")
     network.verify()
     import nir
 
-    tree = build_nir_tree(network, float(dt))
+    tree = build_nir_tree(network, dt)
     graph = {"nodes": tree.nodes, "edges": tree.edges, "metadata": tree.metadata, "type_check": tree.is_typed}
     stream = io.BytesIO()
     nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}), compression_opts=1)
-    write_bytes(path, stream.getvalue())
     lost = [f"{what} of {', '.join(where)}" for what, where in tree.lost.items()]
     if not tree.is_typed:
         lost.append("the shapes of kernels that are not square (nir.read needs type_check=False)")
-    if lost:
-        message = f"{fspath(path)}: other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata"
-        warnings.warn(message, NwWarning, stacklevel=2)
+    sentence = f"other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata" if lost else ""
+    return stream.getvalue(), sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +96,23 @@ class NirTree:
 
 
 def build_nir_tree(network: Network, dt: float) -> NirTree:
-    """Return the tree of a float network for a time step of `dt`; raise ModelError if it would be too large."""
-    tree = _Builder(network, dt)
+    """Return the tree of a network for a time step of `dt`; raise ModelError if it would be too large."""
+    floats, ahead = to_floats(network) if network.is_fixed else (network, {})
+    tree = _Builder(network, floats, dt)
     for name, node in network.inputs.items():
         tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
+        tree.note_loss([] if node.constant is None else [f"constant={node.constant}"], repr(name))
     for name in network.nodes:
         tree.add_place(name, tree.layer_node(name))
-    connections = [tree.add_connection(c) for c in network.connections]
+        steps = ahead.get(name, 0)
+        tree.note_loss([f"{steps} step{'s' * (steps > 1)} of delay"] if steps else [], repr(name))
+    connections = [tree.add_connection(*pair) for pair in zip(network.connections, floats.connections, strict=True)]
     tree.add_ends()
-    inputs = [[tree.names[name], name] for name in network.inputs]
+    always = {name: [] if node.constant is None else [node.constant] for name, node in network.inputs.items()}
+    inputs = [[tree.names[name], name, *always[name]] for name in network.inputs]
     nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
-    head = {"format": FORMAT, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
+    number = FORMATS[network.is_fixed or bool(network.programs)]
+    head = {"format": number, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
     return NirTree(tree.nodes, tree.edges, {KEY: json.dumps(head)}, tree.lost, tree.is_typed)
 
 
@@ -127,6 +141,7 @@ def _written_shape(connection: Connection, network: Network, shapes: Mapping[str
 @dataclass(eq=False)
 class _Builder:
     network: Network
+    floats: Network  # what nodes hold; `network` itself unless that is a fixed-point one
     dt: float
     nodes: dict[str, dict] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
@@ -136,14 +151,14 @@ class _Builder:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return file_shapes(self.network)
+        return file_shapes(self.floats)
 
     @cached_property
     def descendants(self) -> dict[str, set[str]]:
         """The nodes that each node reaches within a step."""
         import networkx
 
-        graph = networkx.DiGraph([(c.source, c.target) for c in self.network.connections if not c.aligned_delay])
+        graph = networkx.DiGraph([(c.source, c.target) for c in self.floats.connections if not c.aligned_delay])
         graph.add_nodes_from((*self.network.inputs, *self.network.nodes))
         return {name: networkx.descendants(graph, name) for name in self.network.nodes}
 
@@ -162,26 +177,43 @@ class _Builder:
         self.names[name] = self.add_node(name, node)
 
     def layer_node(self, name: str) -> dict:
-        """Return the node of a layer; a junction is a Scale by 1, which adds up its edges."""
+        """Return the node of a layer; a junction is a Scale by 1, which adds up its edges, and so is a program."""
         node = self.network.node(name)
+        spec = node.neuron
         shape = self.shapes[name]
-        if node.neuron is None:
+        if spec is None:
             return {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
-        if name in self.network.programs:
-            raise ModelError(f"layer {name!r} is a neuron program, and NIR has no node for it; save it as a .nwc file")
-        values = nearest_node(node.neuron, node.shape, self.dt)
-        lost = lost_fields(node.neuron, node.shape, values, self.dt)
-        self.note_loss([f"{key}={_short_text(value)}" for key, value in lost.items()], repr(name))
-        values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
-        return {**values, "metadata": write_note(node.neuron.canonical_fields(), values)}
+        values: dict[str, object]
+        if isinstance(spec, NeuronProgram):
+            if len(spec.inputs) > 1:
+                raise ModelError(
+                    f"layer {name!r}: its neurons have {len(spec.inputs)} inputs, and a node of NIR has one; save it "
+                    "as a .nwc file"
+                )
+            values = {"type": "Scale", "scale": np.ones(shape, np.float32)}
+            self.note_loss([f"neuron program {spec.name!r} (a Scale by 1 is in its place)"], repr(name))
+        else:
+            floats = self.floats.node(name).neuron
+            values = nearest_node(floats, node.shape, self.dt)
+            lost = lost_fields(floats, node.shape, values, self.dt)
+            if spec.is_fixed and np.any(floats.bias_u):
+                lost["bias_u"] = floats.bias_u
+            whole = describe_integers(spec) if spec.is_fixed else []
+            self.note_loss([*(f"{key}={_short_text(value)}" for key, value in lost.items()), *whole], repr(name))
+            values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
+        fields = spec.canonical_fields() + ([] if node.axon_of is None else [("axon_of", node.axon_of)])
+        return {**values, "metadata": write_note(fields, values)}
 
     def note_loss(self, what: list[str], where: str) -> None:
         if what:
             self.lost.setdefault(", ".join(what), []).append(where)
 
-    def add_connection(self, connection: Connection) -> str | dict:
-        """Add the nodes and edges of a connection; return the name of the node with its note, or the note."""
-        network = self.network
+    def add_connection(self, noted: Connection, connection: Connection) -> str | dict:
+        """Add the nodes and edges of a connection; return the name of the node with its note, or the note.
+
+        `noted` is the network's connection, and `connection` the same in floats.
+        """
+        network = self.floats
         shape = self.shapes[connection.source]
         target_shape = self.shapes[connection.target]
         source = network.node(connection.source)
@@ -203,14 +235,14 @@ class _Builder:
             operation = {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         if operation is not None:
             self.is_typed = self.is_typed and (is_typed(connection) or not keeps_shape(connection, shape))
-            chain.append((name, {**operation, "metadata": write_note(_connection_fields(connection), operation)}))
+            chain.append((name, {**operation, "metadata": write_note(_connection_fields(noted), operation)}))
         if gives != target_shape:
             chain.append((f"{name}_flat", _flatten_node(gives)))
         added = {self.add_node(*item): item[1] for item in chain}
         places = [self.names[connection.source], *added, self.names[connection.target]]
         self.edges += zip(places[:-1], places[1:], strict=True)
         if operation is None:
-            return {key: encode_value(value) for key, value in _connection_fields(connection)}
+            return {key: encode_value(value) for key, value in _connection_fields(noted)}
         return next(place for place, node in added.items() if "metadata" in node)
 
     def is_implied(self, connection: Connection) -> bool:
@@ -296,7 +328,9 @@ def _is_same_array(array: np.ndarray, other) -> bool:
 
 
 def encode_value(value):
-    """Encode a scalar, tuple, or array without dimensions or values as JSON that includes its type."""
+    """Encode a scalar, tuple, number format, or array without dimensions or values as JSON that includes its type."""
+    if isinstance(value, FixedPoint):
+        return {"fixed": value.to_dict()}
     if isinstance(value, tuple):
         return {"tuple": [encode_value(v) for v in value]}
     if isinstance(value, np.ndarray | np.generic):
@@ -308,6 +342,8 @@ def encode_value(value):
 def decode_value(value):
     if not isinstance(value, dict):
         return value
+    if "fixed" in value:
+        return FixedPoint(**value["fixed"])
     if "tuple" in value:
         return tuple(decode_value(v) for v in value["tuple"])
     ((kind, (dtype, shape, data)),) = value.items()
@@ -339,8 +375,9 @@ def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
     """
     try:
         head = json.loads(str(tree["metadata"][KEY]))
-        if head["format"] != FORMAT:
-            raise ModelError(f"its notes are of format {head['format']!r}, this version reads {FORMAT}", code="NW2106")
+        if head["format"] not in FORMATS:
+            known = ", ".join(map(str, FORMATS))
+            raise ModelError(f"its notes are of format {head['format']!r}, this version reads {known}", code="NW2106")
         network = _read_network(tree["nodes"], head)
         dt = float(head["dt"])
     except UNREADABLE as error:
@@ -355,17 +392,28 @@ def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
 
 
 def _read_network(nodes: Mapping, head: Mapping) -> Network:
-    inputs = {name: tuple(np.asarray(nodes[place]["shape"]).tolist()) for place, name in head["inputs"]}
-    layers = {}
+    inputs: dict[str, tuple] = {}
+    constants: dict[str, int] = {}
+    for place, name, *constant in head["inputs"]:
+        inputs[name] = tuple(np.asarray(nodes[place]["shape"]).tolist())
+        if constant:
+            constants[name] = operator.index(constant[0])
+    layers: dict[str, tuple] = {}
+    axons: dict[str, np.ndarray] = {}
+    fields: dict[str, Any]
     for place, name, shape in head["nodes"]:
         node = nodes[place]
         sizes = {prod(np.shape(value)) for key, value in node.items() if key not in ("type", "metadata")}
         if sizes != {prod(shape)}:
             raise ValueError(f"shape {shape} of {place!r}")
-        is_junction = KEY not in node.get("metadata", ())
-        layers[name] = (None if is_junction else NeuronSpec(**read_note(node["metadata"], node)), tuple(shape))
+        neuron: NeuronSpec | NeuronProgram | None = None
+        if KEY in node.get("metadata", ()):
+            fields = read_note(node["metadata"], node)
+            if "axon_of" in fields:
+                axons[name] = fields.pop("axon_of")
+            neuron = NeuronProgram.from_canonical(fields) if "program" in fields else NeuronSpec(**fields)
+        layers[name] = (neuron, tuple(shape))
     connections = []
-    fields: dict[str, Any]
     for entry in head["connections"]:
         if isinstance(entry, str):
             fields = read_note(nodes[entry]["metadata"], nodes[entry])
@@ -373,8 +421,11 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
             fields = {key: decode_value(value) for key, value in entry.items()}
         connections.append(KINDS[fields.pop("type")](**fields))
     network = Network.from_arrays(layers, connections, inputs)
-    if network.is_fixed:
-        raise ValueError("fixed-point neurons")
+    if constants or axons:
+        sources = {name: replace(node, constant=constants.get(name)) for name, node in network.inputs.items()}
+        shared = {name: replace(node, axon_of=axons.get(name)) for name, node in network.nodes.items()}
+        network = replace(network, inputs=sources, nodes=shared)
+        network.verify()
     return network
 
 
