@@ -12,6 +12,7 @@ import torch
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
+from nwcompile.frontend.nir.file import PARAMETERS
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.sim import simulate
 from tests.made.nir_graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
@@ -337,8 +338,8 @@ def test_input_of_a_huge_shape_is_refused_before_anything_is_allocated():
         (lambda: graph("input > v > n > output, v > w > v", type_check=False,
                        input=inputs(2), v=linear(2, 2), w=linear(2, 2), n=if_node(2), output=outputs(2)),
          "NIR graph: the cycle through 'v', 'w' has no neuron layer; only spikes can be fed back"),
-        (lambda: graph("input > a > o1, a > o2", input=inputs(2), a=if_node(2), o1=outputs(2), o2=outputs(2)),
-         "NIR graph: it has 2 Output nodes, 'o1', 'o2'; keep one of them"),
+        (lambda: graph("input > a > o1", type_check=False, input=inputs(2), a=if_node(2), o1=outputs(2), o2=outputs(2)),
+         "NIR node 'o2' (Output): no edge leads to it; connect it or remove it"),
         (lambda: graph("a > w > b > output", type_check=False,
                        a=if_node(2), w=linear(2, 2), b=if_node(2), output=outputs(2)),
          "NIR graph: it has no Input node; add one before the first weights"),
@@ -351,7 +352,7 @@ def test_input_of_a_huge_shape_is_refused_before_anything_is_allocated():
         (lambda: graph("input > li > w > n > output", type_check=False, input=inputs(2), w=linear(2, 2),
                        li=nir.LI(np.full(2, 1e-3), np.ones(2), np.zeros(2)), n=if_node(2), output=outputs(2)),
          "NIR node 'li' (LI): it gives its membrane value to 'w', but only spikes can be sent on; "
-         "supported: a path to the Output alone, or IF, LIF, CubaLIF in its place"),
+         "supported: a path to an Output alone, or IF, LIF, CubaLIF in its place"),
         (lambda: graph("input > w > n > output", type_check=False,
                        input=inputs(2), w=linear(3, 2), n=lif(4), output=outputs(4)),
          None),
@@ -409,7 +410,7 @@ def replaced(nodes, name, value):
          "again"),
         (lambda f, n: replaced(n, "n/type", "AdLIF"),
          "NIR node 'n': type 'AdLIF' is not supported; supported: Affine, AvgPool2d, Conv1d, Conv2d, CubaLI, CubaLIF, "
-         "Delay, Flatten, I, IF, Input, LI, LIF, Linear, Output, Scale, SumPool2d, Threshold, NIRGraph"),
+         "Delay, Flatten, I, IF, Identity, Input, LI, LIF, Linear, Output, Scale, SumPool2d, Threshold, NIRGraph"),
         (lambda f, n: n["n"].__delitem__("tau"),
          "NIR node 'n' (LIF): parameter 'tau' is missing; write the file again with nir.write"),
         (lambda f, n: replaced(n, "n/tau", np.array([1e-3, 1e-3])),
@@ -506,12 +507,17 @@ def test_an_output_behind_a_flatten_shows_the_layer_before_it():
 @pytest.mark.parametrize(
     "path, more, text",
     [
-        ("input > f > n > output", {"z": lif(2)},
-         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z', 'n'; remove the "
-         "nodes that are left over"),
-        ("input > f > n > w > output", {"w": linear(3, 3), "z": lif(2)}, "its Output shows 'output', but "),
+        ("input > f > n > output, n > w > z", {"z": lif(2), "w": linear(2, 3)},
+         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z'; read the others "
+         "from run.spikes, and remove nodes that are left over"),
+        ("input > f > n > w > output, n > v > z", {"w": linear(3, 3), "v": linear(2, 3), "z": lif(2)},
+         "its Output shows 'output', but "),
         ("input > f > n > output, n > w > z > v > z", {"z": lif(2), "w": linear(2, 3), "v": linear(2, 2)},
          "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z'; "),
+        ("input > f > n > output, n > w > z > o", {"z": lif(2), "w": linear(2, 3), "o": outputs(2)},
+         "its Outputs show 'n', 'z', but the outputs of a network are the layers that feed no other, 'z'; read "),
+        ("input > f > n > output", {"z": lif(2)},
+         "no edge names 'z', so the network has it as an output; remove it if it is left over"),
         ("input > f > n, z > v > y", {"z": lif(2), "v": linear(2, 2), "y": lif(2), "x": lif(2)},
          "no edge names 'x', so the network has it as an output; remove it if it is left over"),
     ],
@@ -523,3 +529,78 @@ def test_outputs_that_the_graph_does_not_show_are_said(path, more, text):
         from_nir(source, **ZERO)
     (said,) = [str(warning.message) for warning in caught]
     assert said.startswith(f"NIR graph: {text}")
+
+
+def test_several_outputs_are_the_outputs_of_the_network():
+    """A layer each, the second behind an Identity, and weights, which become a readout of the Output's name."""
+    same = nir.ir.graph.Identity({"output": np.array([2])})
+    g = graph(
+        "input > f > n > one, n > w > sum, input > v > z > same > two", type_check=False, input=inputs(2),
+        f=linear(3, 2), n=lif(3), one=outputs(3), w=linear(4, 3), sum=outputs(4),
+        v=linear(2, 2), z=lif(2), same=same, two=outputs(2),
+    )  # fmt: skip
+    with pytest.warns(NwWarning, match="its Outputs show 'n', 'sum', 'z', but "):
+        network = from_nir(g, **ZERO)
+    assert set(network.outputs) == {"sum", "z"} and network.layers == ("n", "z", "sum")
+    run = simulate(network, np.ones((1, 12, 2)))
+    np.testing.assert_allclose(run.output["sum"][0], run.spikes["n"][0].astype(np.float32) @ g.nodes["w"].weight.T)
+    assert run.output["z"].any() and run.spikes["n"].any()
+
+
+def test_outputs_of_layers_apart_need_no_warning():
+    g = graph("input > f > n > one, input > v > z > two", input=inputs(2), f=linear(3, 2), n=lif(3), one=outputs(3),
+              v=linear(2, 2), z=lif(2), two=outputs(2))  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert set(from_nir(g, **ZERO).outputs) == {"n", "z"}
+
+
+EXAMPLES = {
+    "Input": None,
+    "Output": None,
+    "Linear": lambda a: nir.Linear(np.eye(2)),
+    "Affine": lambda a: nir.Affine(np.eye(2), a(0.5)),
+    "Scale": lambda a: nir.Scale(a(2.0)),
+    "Identity": lambda a: nir.ir.graph.Identity({"output": np.array([2])}),
+    "Flatten": lambda a: nir.Flatten({"input": np.array([2])}, 0, -1),
+    "Delay": lambda a: nir.Delay(a(1e-4)),
+    "Threshold": lambda a: nir.Threshold(a(0.5)),
+    "IF": lambda a: nir.IF(a(1.0), a(0.5)),
+    "LIF": lambda a: nir.LIF(a(4e-4), a(4.0), a(0.0), a(0.5), a(0.0)),
+    "CubaLIF": lambda a: nir.CubaLIF(a(4e-4), a(4e-4), a(4.0), a(0.0), a(0.5), a(0.0), a(4.0)),
+    "I": lambda a: nir.I(a(1.0)),
+    "LI": lambda a: nir.LI(a(4e-4), a(4.0), a(0.0)),
+    "CubaLI": lambda a: nir.CubaLI(a(4e-4), a(4e-4), a(4.0), a(0.0), a(4.0)),
+    "Conv1d": lambda a: nir.Conv1d(2, np.ones((2, 1, 1)), 1, 0, 1, 1, np.full(2, 0.5)),
+    "Conv2d": lambda a: nir.Conv2d((1, 2), np.ones((2, 1, 1, 1)), 1, 0, 1, 1, np.full(2, 0.5)),
+    "SumPool2d": lambda a: nir.SumPool2d(*map(np.array, (1, 1, 0))),
+    "AvgPool2d": lambda a: nir.AvgPool2d(*map(np.array, (1, 1, 0))),
+    "NIRGraph": lambda a: graph("in > n > out", **{"in": inputs(2), "n": if_node(2), "out": outputs(2)}),
+}
+SHAPES = {"Conv1d": (1, 2), "Conv2d": (1, 1, 2), "SumPool2d": (1, 1, 2), "AvgPool2d": (1, 1, 2)}
+MEMBRANES = ("I", "LI", "CubaLI")  # They give no spikes, so they stand before the output.
+
+
+def node_types(kind=nir.ir.NIRNode) -> set[str]:
+    """The names of all types of nodes that the nir package has."""
+    return {name for c in kind.__subclasses__() for name in (c.__name__, *node_types(c)) if c.__module__[:4] == "nir."}
+
+
+@pytest.mark.parametrize("kind", sorted({*EXAMPLES, *node_types()}))
+def test_every_node_type_of_nir_is_read_with_arrays_and_scalars(kind):
+    """A type that a new release of nir brings fails here until the reader knows it, and it stands in docs/nir.md."""
+    assert kind in (*PARAMETERS, "NIRGraph")
+    if EXAMPLES[kind] is None:
+        return
+    shape = SHAPES.get(kind, (2,))
+    runs = []
+    for size in ((2,), ()):
+        made = EXAMPLES[kind](lambda value, size=size: np.full(size, value))
+        chain = "input > k > output" if kind in MEMBRANES else "input > k > n > output"
+        g = graph(chain, type_check=False, input=inputs(*shape), k=made, n=nir.IF(*map(np.array, (1.0, 0.75))),
+                  output=outputs(2))  # fmt: skip
+        if kind in MEMBRANES:
+            del g.nodes["n"]
+        network = from_nir(g, **ZERO)
+        runs.append(simulate(network, np.ones((1, 6, *shape)), record="all"))
+    assert runs[0].output.any() and np.array_equal(runs[0].output, runs[1].output)

@@ -19,7 +19,7 @@ from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
-from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layer, wire_graph
+from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layers, wire_graph
 from nwcompile.frontend.nir.write import has_notes, read_noted_network
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, to_plain
@@ -102,22 +102,19 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
         warnings.warn(f"dialect {dialect!r}, {nodes}: {remark}", NwWarning, stacklevel=2)
     inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
     network = Network.from_arrays(layers, connections, inputs)
-    shown, outputs = shown_layer(graph), ", ".join(map(repr, network.outputs))
-    if shown is not None and network.outputs != (shown,):
+    shown, alone = shown_layers(graph), [n for n in network.outputs if not (graph.sources[n] or graph.targets[n])]
+    others = [name for name in network.outputs if name not in alone]
+    if shown and set(shown) != set(others):
         warnings.warn(
-            f"NIR graph: its Output shows {shown!r}, but the outputs of a network are the layers that feed no other, "
-            f"{outputs}; remove the nodes that are left over",
+            f"NIR graph: its Output{'s show' if len(shown) > 1 else ' shows'} {', '.join(map(repr, shown))}, but the "
+            f"outputs of a network are the layers that feed no other, {', '.join(map(repr, others))}; read the others "
+            "from run.spikes, and remove nodes that are left over",
             NwWarning,
             stacklevel=2,
         )
-    unnamed = [repr(name) for name in network.outputs if not (graph.sources[name] or graph.targets[name])]
-    if shown is None and unnamed:
-        warnings.warn(
-            f"NIR graph: no edge names {', '.join(unnamed)}, so the network has it as an output; remove it if it "
-            "is left over",
-            NwWarning,
-            stacklevel=2,
-        )
+    if alone:
+        message = f"NIR graph: no edge names {', '.join(map(repr, alone))}, so the network has it as an output; remove "
+        warnings.warn(f"{message}it if it is left over", NwWarning, stacklevel=2)
     return network
 
 

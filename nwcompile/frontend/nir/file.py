@@ -40,6 +40,7 @@ PARAMETERS = {
     "SumPool2d": ("kernel_size", "stride", "padding"),
     "AvgPool2d": ("kernel_size", "stride", "padding"),
     "Flatten": ("start_dim", "end_dim"),
+    "Identity": (),
     "Delay": ("delay",),
     **NEURONS,
 }

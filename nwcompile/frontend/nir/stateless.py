@@ -26,7 +26,7 @@ def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[in
         if first >= len(shape) or last < first:
             return shape
         return shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :]
-    if node.kind in ("Scale", "Delay"):
+    if node.kind in ("Scale", "Delay", "Identity"):
         return shape
     given = wire_node(node, source, node.name, shape, None)[0].output_shape(shape)
     return shape if given is None else tuple(given)

@@ -12,18 +12,17 @@ from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
 ERROR_CODE = "NW2101"
+VIEWS = ("Flatten", "Identity")  # A layer's values under another shape, or the same one
 READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
 ROOT = ""
 
 
 def check_ends(graph: NirGraph) -> None:
-    """Raise ModelError for a missing Input, several Outputs, wrong or missing edges, or a membrane that is sent on."""
+    """Raise ModelError for a missing Input, wrong or missing edges, or a membrane that is sent on."""
     kinds = [node.kind for node in graph.nodes.values()]
     if "Input" not in kinds:
         raise ModelError("NIR graph: it has no Input node; add one before the first weights")
-    outputs = [repr(node.name) for node in graph.nodes.values() if node.kind == "Output"]
-    if len(outputs) > 1:
-        raise ModelError(f"NIR graph: it has {len(outputs)} Output nodes, {', '.join(outputs)}; keep one of them")
+    silent = _silent_outputs(graph)
     for node in graph.nodes.values():
         before = graph.sources[node.name]
         after = graph.targets[node.name]
@@ -35,33 +34,30 @@ def check_ends(graph: NirGraph) -> None:
             raise node.fail("no edge leads to it; connect it or remove it")
         if node.kind not in NEURONS and node.kind != "Output" and not after:
             raise node.fail("it leads nowhere; connect it to an Output or remove it")
-        if node.kind in ("I", "LI", "CubaLI") and any(n != _silent_output(graph) for n in after):
+        if node.kind in ("I", "LI", "CubaLI") and any(n not in silent for n in after):
             raise node.fail(
                 f"it gives its membrane value to {after[0]!r}, but only spikes can be sent on; "
-                "supported: a path to the Output alone, or IF, LIF, CubaLIF in its place"
+                "supported: a path to an Output alone, or IF, LIF, CubaLIF in its place"
             )
 
 
-def _silent_output(graph: NirGraph) -> str | None:
-    """Return the Output's name if it needs no computation: one layer leads to it, through a Flatten at most."""
+def _silent_outputs(graph: NirGraph) -> dict[str, str]:
+    """Return the Outputs without computation, with the layer that each shows, through a Flatten or Identity at most."""
+    shown = {}
     for node in graph.nodes.values():
         if node.kind == "Output":
             before = graph.sources[node.name]
-            while len(before) == 1 and graph.nodes[before[0]].kind == "Flatten":
+            while len(before) == 1 and graph.nodes[before[0]].kind in VIEWS:
                 before = graph.sources[before[0]]
-            return node.name if len(before) == 1 and graph.nodes[before[0]].kind in NEURONS else None
-    return None
-
-
-def shown_layer(graph: NirGraph) -> str | None:
-    """Return the layer that the Output shows: its source, or the layer of its own name; None without an Output."""
-    output = next((node.name for node in graph.nodes.values() if node.kind == "Output"), None)
-    if output is None or _silent_output(graph) is None:
-        return output
-    (shown,) = graph.sources[output]
-    while graph.nodes[shown].kind == "Flatten":
-        (shown,) = graph.sources[shown]
+            if len(before) == 1 and graph.nodes[before[0]].kind in NEURONS:
+                shown[node.name] = before[0]
     return shown
+
+
+def shown_layers(graph: NirGraph) -> list[str]:
+    """Return the layer that each Output shows: its source, or the layer of its own name."""
+    silent = _silent_outputs(graph)
+    return [silent.get(node.name, node.name) for node in graph.nodes.values() if node.kind == "Output"]
 
 
 def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
@@ -72,15 +68,17 @@ def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset
     becomes a junction with the node's name. If several edges enter a node that is no layer, the junction `name.sum`
     adds them up. If weights or several layers lead to the Output, a readout layer with the Output's name is added.
     """
-    silent = _silent_output(graph)
-    ends = [silent, *graph.sources[silent]] if silent else []
-    unused = {n for n in ends if n == silent or graph.nodes[n].kind == "Flatten" and graph.targets[n] == [silent]}
+    unused = set(_silent_outputs(graph))
+    for name in reversed(shapes):
+        if graph.nodes[name].kind in VIEWS and graph.targets[name] and unused.issuperset(graph.targets[name]):
+            unused.add(name)
     kept = {name: graph.nodes[name] for name in shapes if name not in unused}
     sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.sources[n]) > 1}
     meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
     after = {n: [b for b in graph.targets[n] if b not in unused] for n in kept}
     takes_any_shape = meets | {n for n, node in kept.items() if node.kind in ("Linear", "Affine")}
-    views = {n for n, node in kept.items() if node.kind == "Flatten" and takes_any_shape.issuperset(after[n])}
+    views = {n for n, node in kept.items() if node.kind in VIEWS and takes_any_shape.issuperset(after[n])}
+    views |= {n for n, node in kept.items() if node.kind == "Identity"}
     inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
     inline -= views
 
