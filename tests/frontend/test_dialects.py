@@ -10,6 +10,7 @@ import torch
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.sim import simulate
 from tests.made.nir_graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
 
 E1 = float(np.exp(-0.1))
@@ -278,10 +279,10 @@ def test_nodes_that_are_named_by_numbers_may_be_given_by_number():
 def test_missing_or_unknown_dialect_names_the_choices():
     assert refused(LEAKY, dialect=None) == (
         "from_nir needs dialect=, because NIR files do not say how neurons are discretized, fire and reset; "
-        "choose one of: lava, nir, norse, rockpool, sinabs, snntorch, spikingjelly"
+        "choose one of: lava, nir, norse, rockpool, sinabs, snntorch, spikingjelly, spyx"
     )
     assert refused(LEAKY, dialect="snn-torch") == (
-        "unknown dialect 'snn-torch'; choose one of: snntorch, lava, nir, norse, rockpool, sinabs, spikingjelly"
+        "unknown dialect 'snn-torch'; choose one of: snntorch, lava, nir, norse, rockpool, sinabs, spikingjelly, spyx"
     )
 
 
@@ -317,3 +318,48 @@ def test_snntorch_late_zero_of_neurons_with_a_current_loses_the_step_after_a_spi
     assert (neuron.reset, neuron.reset_timing, neuron.refractory) == ("zero", "now", 2)
     plain = from_nir(one_layer(LEAKY), dt=1e-4, dialect="snntorch", neuron=late).node("n").neuron
     assert (plain.reset_timing, plain.refractory) == ("next", 0)
+
+
+def spyx_spikes(x, weights, kind: str, recurrent=None) -> np.ndarray:
+    """Spikes [T, 3] of two layers of Spyx 1.0.0 (`spyx/nn.py`), which follow from the membranes of the step before."""
+    v, i = [np.zeros(3, np.float32) for _ in weights], [np.zeros(3, np.float32) for _ in weights]
+    given = []
+    for drive in x:
+        for n, (w, bias) in enumerate(weights):
+            spikes = (v[n] > 1).astype(np.float32)
+            drive = w @ drive + bias + (0 if recurrent is None or n else recurrent @ spikes)
+            if kind == "CubaLIF":
+                i[n] = np.float32(0.5) * i[n] + drive
+                v[n] = np.float32(0.75) * (v[n] - spikes) + i[n]
+            else:
+                v[n] = (np.float32(0.75) if kind == "LIF" else np.float32(1)) * v[n] + drive - spikes
+            drive = spikes
+        given.append(drive)
+    return np.array(given)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("kind", ["LIF", "CubaLIF", "IF"])
+def test_spyx_file_spikes_as_spyx_one_step_later(kind, recurrent):
+    """The graph is as Spyx's exporter writes it: r is beta, and the input of a loop leads through its weights."""
+    rng, one = np.random.default_rng(3), np.ones(3, np.float32)
+    made = {
+        "IF": lambda: nir.IF(r=one, v_threshold=one),
+        "LIF": lambda: nir.LIF(tau=4 * one, v_threshold=one, v_leak=0 * one, r=0.75 * one),
+        "CubaLIF": lambda: nir.CubaLIF(tau_mem=4 * one, tau_syn=2 * one, v_threshold=one, v_leak=0 * one, r=0.75 * one),
+    }[kind]
+    weights = [
+        (rng.normal(0.2, 0.5, (3, n)).astype(np.float32), rng.normal(0, 0.1, 3).astype(np.float32)) for n in (4, 3)
+    ]
+    loop = rng.normal(0, 0.4, (3, 3)).astype(np.float32) if recurrent else None
+    first = made() if loop is None else graph(
+        "a.input > a.w > a.lif > a.output, a.lif > a.w", type_check=False,
+        **{"a.input": inputs(3), "a.w": nir.Linear(loop), "a.lif": made(), "a.output": outputs(3)},
+    )  # fmt: skip
+    layers = {"f": nir.Affine(*weights[0]), "a": first, "g": nir.Affine(*weights[1]), "b": made()}
+    g = graph("input > f > a > g > b > output", type_check=False, input=inputs(4), **layers, output=outputs(3))
+    network = from_nir(g, dt=1.0, dialect="spyx")
+    x = (rng.random((60, 4)) < 0.6).astype(np.float32)
+    expected = spyx_spikes(x, weights, kind, loop)
+    found = simulate(network, x[None]).output[0]
+    assert 10 < expected.sum() < 150 and np.array_equal(found[:-1], expected[1:])

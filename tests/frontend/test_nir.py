@@ -604,3 +604,9 @@ def test_every_node_type_of_nir_is_read_with_arrays_and_scalars(kind):
         network = from_nir(g, **ZERO)
         runs.append(simulate(network, np.ones((1, 6, *shape)), record="all"))
     assert runs[0].output.any() and np.array_equal(runs[0].output, runs[1].output)
+
+
+def test_module_that_an_exporter_left_empty_is_named():
+    g = one_layer(lif(3))
+    g.nodes["fc"] = None  # as norse's exporter does for a Flatten
+    assert error(g) == "NIR graph: node 'fc' is None; its exporter has no NIR node for that module"

@@ -16,7 +16,7 @@ from os import PathLike
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
-from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec, select_dialect
+from nwcompile.frontend.nir.dialects import DIALECTS, correct_edges, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
 from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layers, wire_graph
@@ -47,11 +47,12 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
 
     `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. Shapes are computed from the
     weights. `dialect`: the framework that wrote the file, or whose semantics apply: lava, nir, norse, rockpool, sinabs,
-    snntorch or spikingjelly. `dt`: the time step in the unit of the file's time constants, required if the file has any
-    (sinabs counts steps: 1.0). `neuron` supplies values that NIR files do not store: `{field: value}` of NeuronSpec for
-    every IF, LIF and CubaLIF node, `{node: {field: value}}` for one node, and `norm_input` of sinabs. With
-    `reset="subtract"`, snntorch resets one step late unless `reset_timing` says otherwise. Its reset to zero is
-    immediate; `reset_timing="next"` selects the behavior of reset_delay=True.
+    snntorch, spikingjelly, or spyx, whose neurons emit a spike one step later than those of the network. `dt`: the time
+    step in the unit of the file's time constants, required if the file has any (sinabs counts steps: 1.0). `neuron`
+    supplies values that NIR files do not store: `{field: value}` of NeuronSpec for every IF, LIF and CubaLIF node,
+    `{node: {field: value}}` for one node, and `norm_input` of sinabs. With `reset="subtract"`, snntorch resets one step
+    late unless `reset_timing` says otherwise. Its reset to zero is immediate; `reset_timing="next"` selects the
+    behavior of reset_delay=True.
 
     A file that `to_nir` wrote needs neither `dt` nor `dialect` and returns an equal network. If its nodes were changed
     since, a dialect is required and only the nodes are read. An edge that closes a recurrence has delay 1. Raises
@@ -77,6 +78,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     check_ends(graph)
     neurons = [node for node in graph.nodes.values() if node.kind in NEURONS]
     spoken = select_dialect(dialect, neurons, dt)
+    graph = correct_edges(graph, spoken)
     step = spoken.dt if dt is None else dt
     if spoken.dt is not None and step != spoken.dt and any(k.startswith("tau") for n in neurons for k in n.values):
         message = f"dialect {dialect!r} counts time constants in steps (dt={spoken.dt:g}); they are read with dt={dt:g}"
@@ -94,7 +96,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
             )
             for remark in remarks:
                 said.setdefault(remark, []).append(repr(node.name))
-        layers, connections = wire_graph(graph, shapes, specs, late, step)
+        layers, connections = wire_graph(graph, shapes, specs, None if spoken.sends_late else late, step)
     for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].get_numbers("bias", 0.0).any()}):
         said.setdefault(LATE_BIAS, []).append(repr(name))
     for remark, names in said.items():

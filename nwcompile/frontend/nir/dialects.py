@@ -1,7 +1,7 @@
 """The meaning of NIR neuron nodes in each framework: discretization, firing and reset, which files do not state.
 
-Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
-exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
+Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3, rockpool 3.1.0 and Spyx 1.0.0 (their neuron
+modules and NIR exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
 """
 
 import warnings
@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from nwcompile.errors import NwWarning
-from nwcompile.frontend.nir.file import NirNode
+from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
 ERROR_CODE = "NW2103"
@@ -28,11 +28,12 @@ class Dialect:
     `current_order`, `strict`, `spikes`, `reset`, `reset_timing` are as in NeuronSpec; `reset="file"` resets to the
     node's v_reset. `unit_r`: the r that the framework writes for a leaky node. `tau/dt` and `exp` (tau*exp(-dt/tau)/dt)
     mean a gain of 1; `1` means that the input is multiplied by the leak rate; `either` means that both occur; `any`: r
-    is as NIR defines it. `zero_leak`: v_leak is always 0. `starts_at`: the parameter at which v starts, else 0. `lost`:
-    fields that the files lack; the framework's default is used with a warning. `dt`: the time step if it is fixed.
-    `tau_times_dt`: the files hold tau*dt in place of tau. `late_zero_loses_a_step`: in neurons with a current or
-    recurrence, a reset to zero in the next step also clears the input of that step. `late_bias`: the framework omits
-    the bias of a recurrence in step 0.
+    is as NIR defines it; `none`: r and w_in are not used, gains are 1. `zero_leak`: v_leak is always 0. `starts_at`:
+    the parameter at which v starts, else 0. `lost`: fields that the files lack; the framework's default is used with a
+    warning. `dt`: the time step if it is fixed. `tau_times_dt`: the files hold tau*dt in place of tau.
+    `late_zero_loses_a_step`: in neurons with a current or recurrence, a reset to zero in the next step also clears the
+    input of that step. `late_bias`: the framework omits the bias of a recurrence in step 0. `sends_late`: a spike acts
+    in the step after its membrane, on the neuron's own reset too.
     """
 
     decay: str = "euler"
@@ -50,6 +51,7 @@ class Dialect:
     late_zero_loses_a_step: bool = False
     tau_times_dt: bool = False
     late_bias: bool = False
+    sends_late: bool = False
 
 
 _MULTI = Dialect(
@@ -68,6 +70,7 @@ DIALECTS = {
     "spikingjelly": Dialect(strict=False, unit_r="either", starts_at="v_reset"),
     "sinabs": replace(_MULTI, unit_r="1", lost=("spikes", "reset", "v_min", "norm_input"), dt=1.0),
     "rockpool": replace(_MULTI, unit_r="exp"),
+    "spyx": Dialect(reset="subtract", reset_timing="next", unit_r="none", zero_leak=True, sends_late=True),
     "lava": Dialect(),
     "nir": Dialect(),
 }
@@ -92,6 +95,18 @@ def select_dialect(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dia
     )
     warnings.warn(message, NwWarning, stacklevel=3)
     return replace(dialect, tau_times_dt=True, current_order="add_use_decay")
+
+
+def correct_edges(graph: NirGraph, dialect: Dialect) -> NirGraph:
+    """Return the graph with the inputs of a recurrent layer of Spyx at its neurons.
+
+    The exporter of Spyx 1.0.0 (`nir.py`) leads them through the recurrent weights, which its neurons do not.
+    """
+    if not dialect.sends_late:
+        return graph
+    loops = {a: b for a, b in graph.edges if (b, a) in graph.edges and graph.nodes[b].kind in NEURONS}
+    edges = [(a, loops[b]) if b in loops and a != loops[b] else (a, b) for a, b in graph.edges]
+    return NirGraph(graph.nodes, tuple(edges))
 
 
 def neuron_spec(
@@ -218,7 +233,7 @@ def _membrane_fields(node: NirNode, dialect: Dialect, dt: float | None, given: M
         if (np.abs(r - 1) > DT_TOLERANCE).any():
             remarks.append(f"r is {_as_text(r)}, not 1, as the dialect writes it; used as the file says")
         return {"beta": keep, "gain": gain, "leak": (1 - keep) * v_leak}
-    gain = np.where(np.isinf(r) & (rate == 0), 1.0, r * rate)
+    gain = np.ones(1) if dialect.unit_r == "none" else np.where(np.isinf(r) & (rate == 0), 1.0, r * rate)
     if dialect.unit_r == "exp" and node.kind != "LI":
         gain = gain / keep
     gain = _snap_to_one(gain)
@@ -252,7 +267,7 @@ def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | N
 def _current_fields(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[str]) -> dict:
     """Return the synaptic current fields of a node with two states."""
     rate, keep = _decay_factors(node, "tau_syn", dialect, dt)
-    w_in = node.get_numbers("w_in", 1.0)
+    w_in = node.get_numbers("w_in", 1.0) if dialect.unit_r != "none" else 1 / rate
     if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > DT_TOLERANCE).any():
         remarks.append(
             f"w_in is {_as_text(w_in)}, not tau_syn/dt for dt={dt:g}, as the dialect writes it; used as the file says"
@@ -273,13 +288,14 @@ def _firing_fields(node: NirNode, dialect: Dialect, given: Mapping, remarks: lis
         remarks.append(
             "v_reset is not 0, but the dialect never resets to a value; reset='value' used, as the file says"
         )
+    is_before_leak = dialect.sends_late and node.kind.startswith("Cuba")  # Spyx: v -= threshold, then the leak
     fields = {
         "threshold": threshold,
         "strict": dialect.strict,
         "spikes": dialect.spikes,
         "reset": reset,
         "reset_value": v_reset,
-        "reset_timing": dialect.reset_timing if reset == "subtract" else "now",
+        "reset_timing": "now" if reset != "subtract" or is_before_leak else dialect.reset_timing,
     }
     if "v_min" in dialect.lost and node.kind == "IF":
         fields["v_min"] = -threshold

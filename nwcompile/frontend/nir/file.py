@@ -96,6 +96,9 @@ def read_tree(source) -> dict:
     Raises ModelError for a file that is missing, not HDF5, damaged, or declares more data than its size can hold.
     """
     if hasattr(source, "to_dict"):
+        empty = [name for name, node in getattr(source, "nodes", {}).items() if node is None]
+        if empty:
+            raise ModelError(f"NIR graph: node {empty[0]!r} is None; its exporter has no NIR node for that module")
         return source.to_dict()
     if not isinstance(source, str | PathLike):
         raise ModelError(f"from_nir takes the path of a NIR file or a nir.NIRGraph, not {type(source).__name__}")

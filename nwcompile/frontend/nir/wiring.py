@@ -60,13 +60,14 @@ def shown_layers(graph: NirGraph) -> list[str]:
     return [silent.get(node.name, node.name) for node in graph.nodes.values() if node.kind == "Output"]
 
 
-def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
+def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset | None, dt: float | None):
     """Return `(layers, connections)` for Network.from_arrays.
 
-    `shapes`: the shape of every node, in topological order. `late`: edges that act one step later. A stateless node is
-    a connection if its only target adds up inputs (a layer, or a node with several incoming edges). Otherwise it
-    becomes a junction with the node's name. If several edges enter a node that is no layer, the junction `name.sum`
-    adds them up. If weights or several layers lead to the Output, a readout layer with the Output's name is added.
+    `shapes`: the shape of every node, in topological order. `late`: edges that act one step later; with None, spikes
+    take a step on leaving their layer instead. A stateless node is a connection if its only target adds up inputs (a
+    layer, or a node with several incoming edges). Otherwise it becomes a junction with the node's name. If several
+    edges enter a node that is no layer, the junction `name.sum` adds them up. If weights or several layers lead to the
+    Output, a readout layer with the Output's name is added.
     """
     unused = set(_silent_outputs(graph))
     for name in reversed(shapes):
@@ -90,6 +91,7 @@ def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset
         """Return the network node that holds the input of NIR node `name`."""
         return sums[name] if name in sums else output_node(graph.sources[name][0])
 
+    closing = late or frozenset()
     layers: dict[str, object] = {}
     connections: list[Connection] = []
     for name, node in kept.items():
@@ -98,16 +100,18 @@ def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset
             target = sums.get(name, name)
             shape = shapes[before[0]] if name in sums else shapes[name]
             layers[target] = (specs.get(name, READOUT) if name not in sums else None, shape)
-            for source in sorted(before, key=lambda n: (n, name) in late):
+            for source in sorted(before, key=lambda n: (n, name) in closing):
                 if source in inline:
                     given = wire_node(kept[source], input_node(source), target, shapes[graph.sources[source][0]], dt)
                 else:
                     given = [Scale(output_node(source), target, delay=0)]
-                step_late = int((source, name) in late)
+                step_late = int((source, name) in closing)
                 connections += [c.replace(delay=c.aligned_delay + step_late) for c in given]
         if _is_operation(node) and name not in inline | views:
             layers[name] = (None, shapes[name])
             connections += wire_node(node, input_node(name), name, shapes[before[0]], dt)
+    if late is None:
+        connections = [c.replace(delay=c.aligned_delay + int(c.source in specs)) for c in connections]
     return layers, connections
 
 
