@@ -293,18 +293,20 @@ def _add_report(parser: Parser) -> None:
 def _add_export(parser: Parser) -> None:
     from nwcompile.report.export.formats import EXPORTS
 
-    parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
+    parser.add_argument("program", metavar="PROGRAM.nwc", help=f"{PROGRAM}; for --to nir also a model: {MODEL}")
     parser.add_argument(
         "--to",
         required=True,
-        type=OneOf("format", plugins.list_names(plugins.EXPORTERS, EXPORTS)),
+        type=OneOf("format", [*plugins.list_names(plugins.EXPORTERS, EXPORTS), "nir"]),
         metavar="NAME",
-        help="ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
+        help="nir: the network for other frameworks; "
+        "ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
         "config_from_specification; or a plugin's name",
     )
     parser.add_argument("--input", metavar="X.npz", help="samples to export as spikes: .npz or .npy, [B, T, *shape]")
     parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="index of the sample (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
+    _add_model_flags(parser)
 
 
 def _add_verify(parser: Parser) -> None:

@@ -96,8 +96,9 @@ def test_other_frameworks_run_the_oxford_file_up_to_rounding(reference, tmp_path
     folder = reference / "models" / "lava_oxford"
     network, path = from_lava(folder / "network.net"), tmp_path / "a.nir"
     assert written(network, path) == [
-        f"{path}: other readers do not see rounded decays, 24-bit states (u wraps, v saturates) of 'layer0', 'layer1'; "
-        "1 step of delay of 'layer0'; 2 steps of delay of 'layer1'; from_nir reads it from the metadata"
+        f"{path}: other readers do not see rounded decays, 24-bit states (u wraps, v saturates), 1 step of delay of "
+        "'layer0'; rounded decays, 24-bit states (u wraps, v saturates), 2 steps of delay of 'layer1'; from_nir reads "
+        "it from the metadata"
     ]
     x = raster(np.load(folder / "input.npy"), 2000, 200)[None]
     assert simulate(network, x).output.sum() == 9632

@@ -98,14 +98,12 @@ class NirTree:
 def build_nir_tree(network: Network, dt: float) -> NirTree:
     """Return the tree of a network for a time step of `dt`; raise ModelError if it would be too large."""
     floats, ahead = to_floats(network) if network.is_fixed else (network, {})
-    tree = _Builder(network, floats, dt)
+    tree = _Builder(network, floats, ahead, dt)
     for name, node in network.inputs.items():
         tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
         tree.note_loss([] if node.constant is None else [f"constant={node.constant}"], repr(name))
     for name in network.nodes:
         tree.add_place(name, tree.layer_node(name))
-        steps = ahead.get(name, 0)
-        tree.note_loss([f"{steps} step{'s' * (steps > 1)} of delay"] if steps else [], repr(name))
     connections = [tree.add_connection(*pair) for pair in zip(network.connections, floats.connections, strict=True)]
     tree.add_ends()
     always = {name: [] if node.constant is None else [node.constant] for name, node in network.inputs.items()}
@@ -142,6 +140,7 @@ def _written_shape(connection: Connection, network: Network, shapes: Mapping[str
 class _Builder:
     network: Network
     floats: Network  # what nodes hold; `network` itself unless that is a fixed-point one
+    ahead: dict[str, int]  # steps by which layers of `floats` are ahead
     dt: float
     nodes: dict[str, dict] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
@@ -199,6 +198,8 @@ class _Builder:
             if spec.is_fixed and np.any(floats.bias_u):
                 lost["bias_u"] = floats.bias_u
             whole = describe_integers(spec) if spec.is_fixed else []
+            steps = self.ahead.get(name, 0)
+            whole += [f"{steps} step{'s' * (steps > 1)} of delay"] if steps else []
             self.note_loss([*(f"{key}={_short_text(value)}" for key, value in lost.items()), *whole], repr(name))
             values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
         fields = spec.canonical_fields() + ([] if node.axon_of is None else [("axon_of", node.axon_of)])
