@@ -16,6 +16,7 @@ from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.sim import simulate
 from tests.frontend.frameworks import framework
 from tests.made.lava_files import LOIHI, dense, pool, write
@@ -214,6 +215,20 @@ def test_neuron_program_is_noted_and_said(tmp_path):
         "reads it from the metadata"
     ]
     assert from_nir(path).hash == net.hash and type(nir.read(path).nodes["fc"]).__name__ == "Scale"
+
+
+def test_float_programs_are_noted_and_those_with_several_inputs_refused(tmp_path):
+    steps = (Operation("kept", "mul", ("v", 0.5)), Operation("v1", "add", ("kept", "x")))
+    leaky = NeuronProgram("leaky", (StateVariable("v", "v1", 0.25),), steps, "v", "none")
+    survives(Network.from_arrays({"fc": (leaky, (6,))}, [Dense("x", "fc", W / 4)], {"x": 8}), tmp_path / "a.nir")
+    gated = leaky.replace(operations=(*steps[:1], Operation("v1", "add", ("x", "gate"))), inputs=("x", "gate"))
+    net = Network.from_arrays({"fc": (gated, (3,))}, [Dense("x", "fc", W / 4)], {"x": 8})
+    with pytest.raises(ModelError) as caught:
+        to_nir(net, tmp_path / "b.nir")
+    assert str(caught.value) == (
+        "layer 'fc': its neurons have 2 inputs, and a node of NIR has one; save it as a .nwc file"
+    )
+    assert not (tmp_path / "b.nir").exists()
 
 
 def test_constant_input_and_shared_axons_are_noted(tmp_path):

@@ -227,6 +227,13 @@ def test_several_inputs_and_outputs_are_kept(tmp_path):
     assert set(graph.outputs) == {"output_b", "output_unused", "output_alone"}
 
 
+@pytest.mark.parametrize("layout, n_steps", [("TB", None), ("B", 25)])
+def test_layout_of_samples_is_kept(tmp_path, layout, n_steps):
+    to_nir(network().change_layout(layout, n_steps), tmp_path / "a.nir")
+    again = from_nir(tmp_path / "a.nir")
+    assert (again.layout, again.n_steps) == (layout, n_steps) and again.hash == network().hash
+
+
 def test_stated_fields_change_what_was_noted(tmp_path):
     to_nir(network(), tmp_path / "a.nir")
     changed = from_nir(tmp_path / "a.nir", neuron={"threshold": 2.0, "fc": {"strict": False}})

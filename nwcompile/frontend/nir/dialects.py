@@ -104,7 +104,8 @@ def correct_edges(graph: NirGraph, dialect: Dialect) -> NirGraph:
     """
     if not dialect.sends_late:
         return graph
-    loops = {a: b for a, b in graph.edges if (b, a) in graph.edges and graph.nodes[b].kind in NEURONS}
+    neurons = {name for name, node in graph.nodes.items() if node.kind in NEURONS}
+    loops = {a: b for a, b in graph.edges if b in neurons and a not in neurons and a in graph.targets[b]}
     edges = [(a, loops[b]) if b in loops and a != loops[b] else (a, b) for a, b in graph.edges]
     return NirGraph(graph.nodes, tuple(edges))
 

@@ -111,6 +111,8 @@ def build_nir_tree(network: Network, dt: float) -> NirTree:
     nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
     number = FORMATS[network.is_fixed or bool(network.programs)]
     head = {"format": number, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
+    if network.layout != "BT":
+        head["layout"] = [network.layout, network.n_steps]
     return NirTree(tree.nodes, tree.edges, {KEY: json.dumps(head)}, tree.lost, tree.is_typed)
 
 
@@ -422,11 +424,12 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
             fields = {key: decode_value(value) for key, value in entry.items()}
         connections.append(KINDS[fields.pop("type")](**fields))
     network = Network.from_arrays(layers, connections, inputs)
-    if constants or axons:
-        sources = {name: replace(node, constant=constants.get(name)) for name, node in network.inputs.items()}
-        shared = {name: replace(node, axon_of=axons.get(name)) for name, node in network.nodes.items()}
-        network = replace(network, inputs=sources, nodes=shared)
-        network.verify()
+    sources = {name: replace(node, constant=constants.get(name)) for name, node in network.inputs.items()}
+    shared = {name: replace(node, axon_of=axons.get(name)) for name, node in network.nodes.items()}
+    layout, n_steps = head.get("layout", ("BT", None))
+    n_steps = None if n_steps is None else operator.index(n_steps)
+    network = replace(network, inputs=sources, nodes=shared, layout=layout, n_steps=n_steps)
+    network.verify()
     return network
 
 
