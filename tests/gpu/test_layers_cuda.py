@@ -70,6 +70,21 @@ def test_a_training_step_is_that_of_the_cpu(family, topology):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
 
 
+def test_a_convolution_has_the_spikes_of_the_cpu_without_tf32():
+    """The weights have more bits than TF32 keeps; their sums are exact in float32."""
+    torch.manual_seed(0)
+    convolution, layer = torch.nn.Conv2d(2, 4, 3, bias=False), nn.LIFLayer(4 * 36)
+    with torch.no_grad():
+        convolution.weight.copy_((convolution.weight * (1 << 16)).round() / (1 << 16))
+        x, found = spike_tensor(3, 9, 2 * 64, seed=1, rate=0.3), []
+        for device in ("cpu", "cuda"):
+            net, images = convolution.to(device), x.to(device).reshape(-1, 2, 8, 8)
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                current = net(images).reshape(3, 9, -1) * 4
+            found.append(copy.deepcopy(layer).to(device)(current)[1].cpu())
+    assert torch.equal(*found)
+
+
 def neurons(n, recurrent=False, surrogate=atan):
     torch.manual_seed(0)
     w_rec = (torch.randn(n, n, device="cuda") * 16).round() / 256 if recurrent else None
@@ -93,6 +108,7 @@ def test_kernels_have_the_numbers_of_the_loop_in_torch(recurrent, surrogate):
     torch.testing.assert_close(results[0][3], results[1][3], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.real_gpu
 @pytest.mark.parametrize("shape", [(10, 500, 4096), (3, 333, 1000), (128, 1000, 24)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_large_scans_are_bit_for_bit_those_of_the_cpu(shape, dtype):
@@ -105,6 +121,7 @@ def test_large_scans_are_bit_for_bit_those_of_the_cpu(shape, dtype):
         assert torch.equal(found.cpu(), expected[0]) and torch.equal(last.cpu(), expected[1])
 
 
+@pytest.mark.real_gpu
 def test_no_length_compiles_anew():
     n = neurons(48)
     for n_steps in (64, 33, 100, 1, 1000, 777):
@@ -129,6 +146,7 @@ def test_results_are_the_same_in_every_run():
         assert torch.equal(other[0], found[0][0]) and torch.equal(other[1], found[0][1])
 
 
+@pytest.mark.real_gpu
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_operations_pass_torchs_own_check(recurrent):
     n, current = neurons(7, recurrent), torch.randn(3, 10, 7, device="cuda", requires_grad=True)
@@ -143,6 +161,7 @@ def test_operations_pass_torchs_own_check(recurrent):
         torch.library.opcheck(torch_ops.lif_fire, (current, state, n.beta, n.threshold, "zero", True, "bits"))
 
 
+@pytest.mark.real_gpu
 @pytest.mark.filterwarnings("ignore")  # of inductor, about precision and deprecated names
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -162,6 +181,7 @@ def test_compiled_nets_are_the_nets_themselves(backend, family):
         torch.testing.assert_close(q.grad, p.grad)
 
 
+@pytest.mark.real_gpu
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("topology", "n"), [("FF", 70), ("RC", 70), ("RC", 200)])
 def test_a_captured_graph_replays_the_net(family, topology, n):
@@ -182,6 +202,7 @@ def test_a_captured_graph_replays_the_net(family, topology, n):
         assert torch.equal(one, other)
 
 
+@pytest.mark.real_gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_computes_neurons_in_float32(dtype):
     net, x = net_of("lif").to("cuda"), X.cuda()
@@ -196,6 +217,7 @@ def test_autocast_computes_neurons_in_float32(dtype):
     assert torch.equal(net[1](current.detach().float())[1], mem)
 
 
+@pytest.mark.real_gpu
 def test_a_copy_moves_to_the_gpu_in_the_middle_of_training():
     net, x = net_of("h1v2"), X
     nn.prepare_net(net)

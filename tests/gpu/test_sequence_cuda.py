@@ -55,7 +55,7 @@ def binary(*shape: int) -> np.ndarray:
     return (np.random.default_rng(1).random(shape) < 0.2).astype(np.int32)
 
 
-@pytest.mark.parametrize("n", [8, 100, 512, 4096])
+@pytest.mark.parametrize("n", [8, *(pytest.param(n, marks=pytest.mark.real_gpu) for n in (100, 512, 4096))])
 def test_gpu_equals_the_cpu_on_large_layers(n):
     """4096 x 10 lanes take the larger blocks."""
     weight = np.random.default_rng(2).integers(-127, 128, (n, n)).astype(np.int8)

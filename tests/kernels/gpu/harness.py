@@ -1,8 +1,11 @@
 """Triton kernels without a GPU: run in Triton's interpreter, and compiled ahead of time for the processors named."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,11 @@ from tests.interrupts import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[3]
 PROCESSORS = (80, 90)  # compute capabilities times ten: A100, H100 and H200
 WARP = 32
+
+
+# NumPy deprecates what the interpreter of Triton 3.6 does.
+QUIET = "-W", "ignore::DeprecationWarning:triton.runtime.interpreter"
+OPTIONS = "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *QUIET
 
 
 def interpreted(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
@@ -36,10 +44,16 @@ def interpreted(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
 
 def interpreted_tests(*files: str, marked: str = "not long", timeout_s: float = PATIENCE_S) -> str:
     """Run files of tests, those so marked, as `interpreted` does; some must pass, none be skipped."""
-    options = "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", marked
-    report = interpreted("-m", "pytest", *options, *files, timeout_s=timeout_s)
+    report = interpreted("-m", "pytest", *OPTIONS, "-m", marked, *files, timeout_s=timeout_s)
     assert " passed" in report and "skipped" not in report, report
     return report
+
+
+def run_on_pretended_gpu(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
+    """Run tests of tests/gpu where there is no GPU (see pretended_gpu.py); gives what pytest prints."""
+    return interpreted(
+        "-m", "pytest", *OPTIONS, "-p", "tests.kernels.gpu.pretended_gpu", *arguments, timeout_s=timeout_s
+    )
 
 
 def crossed(first, second) -> list:
@@ -111,6 +125,17 @@ class Compiled:
         """Whether registers are kept in memory."""
         return any(w.startswith(("STL", "LDL")) for w in self.sass.split())
 
+    def count_in_loop(self, *kinds: str) -> int:
+        """Number of machine instructions whose names start so, in the loop over time: the longest one of the code."""
+        lines, first, loop = self.sass.splitlines(), {}, []
+        for k, line in enumerate(lines):
+            if label := re.match(r"(L\w+):", line):
+                first[label[1]] = k
+            if (jump := re.search(r"\bBRA .*?(L\w+);", line)) and k - first.get(jump[1], k) > len(loop):
+                loop = lines[first[jump[1]] : k]
+        assert loop, "no loop in the machine code"
+        return sum(word.startswith(kinds) for line in loop for word in line.split())
+
 
 def compiled(kernel, types: dict[str, str], constants: dict, processor: int, warps: int = 4, **options) -> Compiled:
     """A @triton.jit kernel for a processor of `PROCESSORS`, without a GPU.
@@ -131,6 +156,32 @@ def compiled(kernel, types: dict[str, str], constants: dict, processor: int, war
     options = {"num_warps": warps, "enable_fp_fusion": False, **options}
     built = triton.compile(source, target=GPUTarget("cuda", processor, WARP), options=options)
     return Compiled(built.asm)
+
+
+@contextmanager
+def compiled_launches(processor: int) -> Iterator[list[Compiled]]:
+    """Compile every kernel that is launched meanwhile, for exactly the arguments that it is launched with.
+
+    The list is filled with them in turn. Nothing is run: outputs are not written.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import JITFunction, create_function_from_signature
+
+    target, built = GPUTarget("cuda", processor, WARP), []
+
+    def launch(kernel, *arguments, grid, warmup, **options):
+        options |= {"debug": False, "instrumentation_mode": ""}
+        backend = make_backend(target)
+        binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+        parsed, signature, constants, aligned = kernel._pack_args(backend, options, *binder(*arguments, **options))
+        source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
+        built.append(Compiled(triton.compile(source, target=target, options=vars(parsed)).asm))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JITFunction, "run", launch)
+        yield built
 
 
 def key(kernel, *arguments, **options) -> tuple:
