@@ -21,7 +21,7 @@ from nwcompile.kernels.gpu.surrogate import slope_at
 def reset_membrane(v, fired, limit, RESET: tl.constexpr):
     """The membrane after the reset."""
     if RESET == "subtraction":
-        return v - tl.where(fired, limit, 0.0)
+        return tl.where(fired, v - limit, v)
     elif RESET == "zero":
         return tl.where(fired, 0.0, v)
     else:

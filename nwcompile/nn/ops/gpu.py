@@ -20,6 +20,7 @@ from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
 UNIT_NUMBERS = 16  # Sizes and strides that are multiples of this allow wide loads and stores.
+WARP_LANES = 32
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,23 @@ class Backward(Launch):
         return {"RECOMPUTES": self.recomputes, **super().options}
 
 
-# Launch settings by the largest number of pairs. Few pairs wait for memory: one lane each, which reads far ahead. Many
-# pairs keep the lanes busy: wide reads. Derived from the processor (132 of 4 x 32 lanes), not measured.
-FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
-BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
+# Launch settings by the largest number of pairs. Few pairs wait for memory: one lane each, which reads far ahead, and
+# farthest if every scheduler has one warp. Many pairs keep the lanes busy: wide reads. Derived from the processor (132
+# of 4 x 32 lanes), not measured.
+ONE_WARP_EACH = 132 * 4 * 32
+FORWARD = ((ONE_WARP_EACH, Launch(32, 32, 1)), (1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
+BACKWARD = (
+    (ONE_WARP_EACH, Backward(32, 16, 1, True)),
+    (1 << 16, Backward(32, 8, 1, True)),
+    (math.inf, Backward(128, 4, 2, True)),
+)
 # Samples and steps per program of `kernels.gpu.delays`: four numbers per lane. Not measured.
 DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
 # Pairs per program of `kernels.gpu.eventprop`, one per lane. Not measured.
 AT_SPIKES = {"BLOCK": 64, "num_warps": 2}
+# The largest layer whose weights, twice, stay in the registers of the backward kernel; it reads those of larger ones
+# again in every step.
+MAX_HELD_NEURONS = 64
 RECURRENT_AHEAD_STEPS = 4  # Steps of current read ahead; the weights leave no registers for more.
 
 
@@ -85,7 +95,7 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
 def _launch_scan(current, state, beta, threshold, reset, floor, out) -> None:
     x = _ensure_row_layout(current)
     unit, sizes, distances = _convert_to_units(current, x)
-    launch, n_programs = _choose_launch(FORWARD, current)
+    launch, n_programs = _choose_launch(FORWARD, current, unit)
     given = x, *_make_contiguous(state, beta, threshold)
     form = {"RESET": reset, "FLOOR": floor, "UNIT": unit, **launch}
     _start_kernel(lif.lif_forward, current, n_programs, *given, *out, *sizes, *distances, **form)
@@ -117,7 +127,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     out = grad_current, carried, sums
     if w_rec is None:
         unit, sizes, distances = _convert_to_units(current, x, h, g)
-        launch, n_programs = _choose_launch(BACKWARD, current)
+        launch, n_programs = _choose_launch(BACKWARD, current, unit)
         given = x, *before, *neurons
         form |= {"UNIT": unit, **launch}
         _start_kernel(lif.lif_backward, current, n_programs, *given, *out, *sizes, *distances, **form)
@@ -125,7 +135,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         sizes = split_shape(current)
         distances = [d for array in (x, h, g) for d in _read_strides(array)]
         given = x, spikes.contiguous(), *before, *_make_contiguous(w_rec, w_rec.T), *neurons
-        form |= _recurrent_options(sizes[2], 1024)
+        form |= _recurrent_options(sizes[2], 2048 if sizes[2] <= MAX_HELD_NEURONS else 1024)
         _start_kernel(recurrent.recurrent_backward, current, sizes[0], *given, *out, *sizes, *distances, **form)
     return grad_current, carried, *_add_samples(sums, beta)
 
@@ -188,7 +198,7 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
     x = _ensure_row_layout(current)
     sent = torch.empty(current.shape, dtype=torch.float32, device=current.device)
     nothing = sent[:0]
-    launch, n_programs = _choose_launch(FORWARD, current)
+    launch, n_programs = _choose_launch(FORWARD, current, 1)
     inputs = x, nothing, given, nothing, nothing, nothing, state, sent, nothing, nothing
     sizes = n_samples * n, n, n_steps, 0
     strides = *_read_strides(x), 0, 0, 0, sent.stride(0), 0
@@ -235,11 +245,16 @@ def _make_contiguous(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.contiguous() for tensor in tensors)
 
 
-def _choose_launch(table, current: torch.Tensor) -> tuple[dict, int]:
-    """Choose the launch options for the pairs of `current`; return them and the number of programs."""
+def _choose_launch(table, current: torch.Tensor, unit: int) -> tuple[dict, int]:
+    """Choose the launch options for the pairs of `current`; return them and the number of programs.
+
+    Without a `unit` for wide stores every pair has a lane of its own: stores of several pairs, one by one, would pass
+    through shared memory in every step.
+    """
     n_pairs = current.shape[0] * current.shape[-1]
     launch = next(launch for limit, launch in table if n_pairs <= limit)
-    return launch.options, -(-n_pairs // launch.block)
+    options = launch.options if unit > 1 else launch.options | {"num_warps": launch.block // WARP_LANES}
+    return options, -(-n_pairs // launch.block)
 
 
 def _recurrent_options(n: int, n_of_warp: int) -> dict:

@@ -121,7 +121,7 @@ def fire(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the spikes of `scan` in compact form and the last state; no gradient, no `w_rec`, CPU or GPU.
 
-    form: "float" `[B, T, N]` of the current's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
+    form: "float" `[B, T, N]` of beta's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
     bit t % 32 of word t // 32, unused bits 0. Raises OptionError for another form, BackendError for another device or
     for neurons with `w_rec`.
     """

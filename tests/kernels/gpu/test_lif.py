@@ -2,51 +2,62 @@ import pytest
 import torch
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import PROCESSORS, compiled, key
+from tests.kernels.gpu.harness import compiled_launches, key
 
 framework("triton")
-from nwcompile.kernels.gpu import lif  # noqa: E402
 from nwcompile.nn.ops import gpu  # noqa: E402
 
-SIZES = dict.fromkeys(("n_samples", "n_steps", "n_units", "x_sample", "x_step"), "i32")
-DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")
-SMALL, LARGE = 0, 1  # rows of the tables of launches
+N_SAMPLES, N_STEPS = 16, 3  # the number of steps is no part of what is compiled
 
 
-def options_of(table, row, unit):
-    options = table[row][1].options
-    return {"UNIT": unit, **{k: v for k, v in options.items() if k.isupper()}}, options["num_warps"]
+def given(n, dtype=torch.float32):
+    """Current, state, and beta or threshold of `n` neurons."""
+    return torch.zeros(N_SAMPLES, N_STEPS, n, dtype=dtype), torch.zeros(1, N_SAMPLES, n), torch.zeros(n)
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize(
-    ("row", "current", "spikes", "mem"), [(SMALL, "*fp32", "*fp32", "*fp32"), (LARGE, "*bf16", "*i32", None)]
-)
-def test_forward_compiles_without_fused_operations(processor, row, current, spikes, mem):
-    constants, warps = options_of(gpu.FORWARD, row, 16)
-    types = {"current": current, "spikes": spikes, "mem": mem, **SIZES,
-             **dict.fromkeys(("state", "beta", "threshold", "last"), "*fp32")}  # fmt: skip
-    absent = {name: None for name, kind in types.items() if kind is None}
-    types = {name: kind for name, kind in types.items() if kind is not None}
-    constants |= {"RESET": "subtraction", "FLOOR": True, **absent}
-    built = compiled(lif.lif_forward, types, constants, processor, warps)
-    assert built.fused == [] and {"mul.rn.f32", "add.rn.f32"} <= built.instructions
-    assert not built.spills
+# A row of each table of launches: rows of neurons that allow wide loads, and rows that do not.
+WIDTHS = [
+    (80, 2048), (90, 4105),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in ((90, 512), (90, 500), (90, 2047), (90, 4112))),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize(("row", "current", "learns"), [(SMALL, "*fp32", True), (LARGE, "*bf16", False)])
-def test_backward_compiles_without_fused_operations(processor, row, current, learns):
-    constants, warps = options_of(gpu.BACKWARD, row, 16)
-    same = "mem", "state", "grad_spikes", "grad_mem", "beta", "threshold", "carried"
-    types = {"current": current, "grad_current": current, **dict.fromkeys(same, "*fp32"), **SIZES, **DISTANCES}
-    constants |= {"RESET": "subtraction", "FLOOR": False, "DETACH": False, "SURROGATE": "atan", "SLOPE": 2.0,
-                  "SCALED": 3.1415927410125732, "H_EACH": 1, "G_EACH": 1}  # fmt: skip
-    (types if learns else constants)["sums"] = "*fp64" if learns else None
-    built = compiled(lif.lif_backward, types, constants, processor, warps)
-    assert built.fused == [] and "div.rn.f32" in built.instructions
-    assert not built.spills
-    assert current != "*bf16" or any(i.startswith("cvt.rn.bf16") for i in built.instructions)
+@pytest.mark.parametrize(("processor", "n"), WIDTHS)
+def test_forward_is_launched_without_fused_operations_spills_and_barriers(processor, n):
+    current, state, neuron = given(n)
+    with compiled_launches(processor) as built:
+        gpu.forward(current, state, neuron, neuron, None, "subtraction", True)
+    assert_is_straight(built)
+    assert {"mul.rn.f32", "add.rn.f32"} <= built[0].instructions
+
+
+@pytest.mark.parametrize("n", [2048, pytest.param(4105, marks=pytest.mark.long)])
+def test_packed_spikes_of_bfloat16_are_launched_without_fused_operations_spills_and_barriers(n):
+    current, state, neuron = given(n, torch.bfloat16)
+    with compiled_launches(90) as built:
+        gpu.fire(current, state, neuron, neuron, "zero", False, "bits")
+    assert_is_straight(built)
+
+
+@pytest.mark.parametrize(("processor", "n"), WIDTHS)
+@pytest.mark.parametrize("learns", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_backward_is_launched_without_fused_operations_spills_and_barriers(processor, n, learns):
+    dtype = torch.float32 if learns else torch.bfloat16
+    current, state, neuron = given(n, dtype)
+    spikes, rule = current.float(), ("subtraction", False, False, "atan", 2.0)
+    with compiled_launches(processor) as built:
+        grads = spikes, spikes, None
+        gpu.backward(grads, current, spikes, spikes, state, neuron, neuron, None, rule, learns)
+    assert_is_straight(built)
+    assert "div.rn.f32" in built[0].instructions
+    assert learns or any(i.startswith("cvt.rn.bf16") for i in built[0].instructions)
+
+
+def assert_is_straight(built):
+    """One kernel, whose lanes wait for no other lane."""
+    (kernel,) = built
+    assert kernel.fused == [] and not kernel.spills
+    assert kernel.count_in_loop("LDG") > 0 and kernel.count_in_loop("BAR", "LDS", "STS") == 0
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

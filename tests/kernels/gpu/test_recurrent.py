@@ -1,31 +1,37 @@
 import pytest
+import torch
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import compiled
+from tests.kernels.gpu.harness import compiled_launches
 
 framework("triton")
-from nwcompile.kernels.gpu import recurrent  # noqa: E402
+from nwcompile.nn.ops import gpu  # noqa: E402
 
-SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "x_sample", "x_step"), "i32")
-DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")
-NEURONS = "weight", "beta", "threshold", "spikes", "mem", "state"
+N_SAMPLES, N_STEPS = 4, 3
 
 
-@pytest.mark.parametrize(("processor", "size", "warps"), [(80, 32, 1), (90, 128, 8)])
-def test_forward_compiles_without_fused_operations(processor, size, warps):
-    types = {**dict.fromkeys(("current", *NEURONS, "last"), "*fp32"), **SIZES}
-    constants = {"RESET": "zero", "FLOOR": False, "SIZE": size, "AHEAD": 4}
-    built = compiled(recurrent.recurrent_forward, types, constants, processor, warps)
-    assert built.fused == [] and "add.rn.f32" in built.instructions
-    assert not built.spills
+def given(n):
+    """Current, state, beta or threshold, and recurrent weights of `n` neurons."""
+    return torch.zeros(N_SAMPLES, N_STEPS, n), torch.zeros(2, N_SAMPLES, n), torch.zeros(n), torch.zeros(n, n)
 
 
-@pytest.mark.parametrize(("processor", "size", "warps"), [(80, 32, 1), (90, 64, 4)])
-def test_backward_compiles_without_fused_operations(processor, size, warps):
-    more = "transposed", "grad_spikes", "grad_mem", "grad_current", "carried"
-    types = {**dict.fromkeys(("current", *NEURONS, *more), "*fp32"), "sums": "*fp64", **SIZES, **DISTANCES}
-    constants = {"RESET": "zero", "FLOOR": False, "DETACH": True, "SURROGATE": "fast_sigmoid", "SLOPE": 25.0,
-                 "SCALED": 39.269908905029297, "H_EACH": 1, "G_EACH": 0, "SIZE": size}  # fmt: skip
-    built = compiled(recurrent.recurrent_backward, types, constants, processor, warps)
-    assert built.fused == [] and "div.rn.f32" in built.instructions
-    assert not built.spills
+@pytest.mark.parametrize(("processor", "n"), [(80, 24), (90, 128)])
+def test_forward_is_launched_with_its_weights_in_registers(processor, n):
+    current, state, neuron, w_rec = given(n)
+    with compiled_launches(processor) as built:
+        gpu.forward(current, state, neuron, neuron, w_rec, "zero", False)
+    (kernel,) = built
+    assert kernel.fused == [] and "add.rn.f32" in kernel.instructions
+    assert not kernel.spills and kernel.count_in_loop("LDG") == gpu.RECURRENT_AHEAD_STEPS  # of the current
+
+
+@pytest.mark.parametrize(("processor", "n"), [(80, 24), (90, gpu.MAX_HELD_NEURONS)])
+def test_backward_is_launched_with_its_weights_in_registers(processor, n):
+    """Its loads in a step are those of the current, spikes, membranes and two gradients."""
+    current, state, neuron, w_rec = given(n)
+    rule = "zero", False, True, "fast_sigmoid", 25.0
+    with compiled_launches(processor) as built:
+        gpu.backward((current, current, None), current, current, current, state, neuron, neuron, w_rec, rule, True)
+    (kernel,) = built
+    assert kernel.fused == [] and "div.rn.f32" in kernel.instructions
+    assert not kernel.spills and kernel.count_in_loop("LDG") == 5
