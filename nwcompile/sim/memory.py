@@ -28,8 +28,10 @@ CHUNK_NUMBER_BYTES = 24  # per neuron of the widest layer, step and sample of a 
 
 
 def samples_at_once(network: Network, n_samples: int, n_steps: int, device: str = "cpu") -> int:
-    """Samples per chunk of the sequence backend."""
-    return max(1, min(n_samples, CHUNK_BYTES[device] // (CHUNK_NUMBER_BYTES * n_steps * _widest_layer(network))))
+    """Samples per chunk of the sequence backend. A GPU keeps the records of all layers until the end of a chunk."""
+    kept = sum(_recorded_bytes(network, True)) if device == "cuda" else 0
+    n_bytes = n_steps * (CHUNK_NUMBER_BYTES * _widest_layer(network) + kept)
+    return max(1, min(n_samples, CHUNK_BYTES[device] // n_bytes))
 
 
 def run_bytes(

@@ -204,8 +204,10 @@ def test_cuda_layer_that_feeds_itself(kind, largest, monkeypatch):
 
 
 def test_cuda_samples_in_chunks(monkeypatch):
-    monkeypatch.setitem(memory.CHUNK_BYTES, "cuda", 24 * 5 * 4 * 2)
-    agrees(dense_net(3, 4, recurrent=True), spikes_in(5, 5, 3))
+    network, kept = dense_net(3, 4, recurrent=True), 4 * (1 + 2 * 8)  # of four neurons: a spike and two states
+    monkeypatch.setitem(memory.CHUNK_BYTES, "cuda", (24 * 4 + kept) * 5 * 2)
+    assert memory.samples_at_once(network, 5, 5, "cuda") == 2
+    agrees(network, spikes_in(5, 5, 3))
 
 
 def test_cuda_negative_spikes_and_stored_zeros_are_events():

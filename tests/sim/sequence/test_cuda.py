@@ -1,5 +1,7 @@
 """Exact integer inference on a GPU, as far as it can be tested without one; see also tests/gpu."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from nwcompile.ir.connection import Dense, Sparse  # noqa: E402
 from nwcompile.ir.network import Network, Node  # noqa: E402
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec  # noqa: E402
 from nwcompile.sim import simulate  # noqa: E402
-from nwcompile.sim.sequence.cuda import product, synapses  # noqa: E402
+from nwcompile.sim.sequence.cuda import device, product, synapses  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons  # noqa: E402
 from nwcompile.sim.sequence.cuda.product import Product, ProductPlan, n_digits, split_digits  # noqa: E402
@@ -41,6 +43,30 @@ def test_cuda_without_a_gpu_is_refused():
         simulate(program, np.ones((1, 2, 3)), backend="sequence", device="cuda")
     assert str(error.value) == (
         f"device 'cuda' needs a GPU that torch can use, and torch {torch.__version__} finds none; use device='cpu'"
+    )
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_cuda_memory_that_is_too_small_is_refused(is_counted, monkeypatch):
+    """Counted before a run that is not small: 4 neurons with a spike of a byte and two states; or found out in it."""
+    monkeypatch.setattr(device, "SMALL_BYTES", 18_000 if is_counted else 18_001)
+    memory = {"mem_get_info": (2 << 10, 1 << 40), "memory_reserved": 5 << 10, "memory_allocated": 4 << 10}
+    for name, answer in memory.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+
+    def run_out(*given):
+        assert not is_counted
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    inference = Inference(dense_net(3, 4), [["out"]], [0], CPU)
+    inference.device = torch.device("cuda")
+    monkeypatch.setattr(inference, "_run_group", run_out)
+    with pytest.raises(BackendError) as error:
+        inference.infer({}, (10, 50), keep_states=True)
+    assert error.value.code == "NW1009" and str(error.value) == (
+        "a run of 10 samples of 50 steps needs 17.6 KiB or more on device 'cuda', where 3 KiB are free; give fewer "
+        "samples or steps, or use device='cpu'"
     )
 
 

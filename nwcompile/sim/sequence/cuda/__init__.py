@@ -7,4 +7,5 @@ connections of every kind                            build_synapses           sy
 the neurons of a layer over time; with its own loop  GpuNeurons; loop_of      neurons.py
 a layer of neuron programs over time                 GpuProgram               programs.py
 the device, or the error that it is missing          find_gpu                 device.py
+its memory, or the error that it is too small        room_on_gpu              device.py
 """

@@ -13,13 +13,16 @@ import numpy as np
 import torch
 
 from nwcompile.ir.network import Network, Node
+from nwcompile.ir.shown import count_text
 from nwcompile.sim.machine import Rows
+from nwcompile.sim.sequence.cuda.device import room_on_gpu
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan, loop_of
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.programs import GpuProgram, ProgramScan
 from nwcompile.sim.sequence.cuda.synapses import build_synapses
 
 Range = tuple[int, int]  # least and largest value
+STATE_BYTES = 4  # per state at least: int32
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +91,26 @@ class Inference:
         """Return spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`, and states of readouts or of all layers.
 
         `shape`: (B, T). `counts`: count neuron updates, which needs every event. `ranges`: bounds of the values of
-        every input; default: computed. Raises BackendError if sums cannot be proved exact.
+        every input; default: computed. Raises BackendError if sums cannot be proved exact, or the GPU's memory is too
+        small.
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
         sources = dict(inputs)
         done = Recorded({}, {}, {})
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels launch there
+        work = f"a run of {count_text(shape[0], 'sample')} of {count_text(shape[1], 'step')}"
+        n_bytes = shape[0] * shape[1] * self._recorded_bytes(keep_states)
+        with room_on_gpu(self.device, work, n_bytes) if self.device.type == "cuda" else nullcontext():
             for names in self.groups:
                 self._run_group(names, shape, sources, ranges, keep_states, counts, done)
         return done
+
+    def _recorded_bytes(self, keep_states: bool) -> int:
+        """Return the least bytes of the results of `infer` per sample and step; a state takes 4 bytes or more."""
+        n_bytes = 0
+        for node in (neurons.node for neurons in self.neurons.values()):
+            n_states = len(node.neuron.state_names) if keep_states or not node.neuron.fires else 0
+            n_bytes += node.n_neurons * (np.dtype(node.neuron.spike_dtype).itemsize + STATE_BYTES * n_states)
+        return n_bytes
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
         ranges |= {name: self.neurons[name].spike_range for name in names}
