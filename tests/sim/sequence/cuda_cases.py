@@ -149,10 +149,14 @@ def test_cuda_wide_states_and_decays(spikes, state_bits, overflow):
 
 
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
-def test_cuda_edges_of_the_state(overflow):
-    """u = -2**7 wraps in 8 bits, 2**7 and what saturates at 2**7 - 1 do not; 3 * 2**7 is the most that wraps back."""
-    spec = NeuronSpec(threshold=100, spikes="bipolar", decay_u=0, fixed=FixedPoint(8, 12, 0, overflow))
-    weight = np.array([[-128], [128], [-127], [127], [129], [-129], [256]])
+@pytest.mark.parametrize(("decay_u", "most"), [(0, 256), (4096, 900)])
+def test_cuda_edges_of_the_state(overflow, decay_u, most):
+    """u = -2**7 wraps in 8 bits, 2**7 and what saturates at 2**7 - 1 do not; 3 * 2**7 is the most that wraps back.
+
+    A u that does not leak may be beyond it, also in 32 bits.
+    """
+    spec = NeuronSpec(threshold=100, spikes="bipolar", decay_u=decay_u, fixed=FixedPoint(8, 12, 0, overflow))
+    weight = np.array([[-128], [128], [-127], [127], [129], [-129], [most], [-most]])
     agrees(Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 1}), np.ones((1, 5, 1)))
 
 

@@ -138,9 +138,13 @@ def test_product_in_bfloat16_is_exact(monkeypatch):
     weight, x = rng.integers(-255, 256, (1, 9, 60)), rng.integers(-2, 256, (20, 60))
     weight[0, 0], x[0] = 255, 255
     given = Product(weight, CPU, "it")
-    way = given.plan(-2, 255)
-    assert way.in_bfloat16 and np.array_equal(given(torch.from_numpy(x.astype(np.int32)), way).numpy(), x @ weight[0].T)
-    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    way, settings = given.plan(-2, 255), torch.backends.cuda.matmul
+    for own in ((False, False), (True, True)):
+        settings.allow_bf16_reduced_precision_reduction = own
+        found = given(torch.from_numpy(x.astype(np.int32)), way)
+        assert way.in_bfloat16 and np.array_equal(found.numpy(), x @ weight[0].T)
+        kept = settings.allow_bf16_reduced_precision_reduction, settings.allow_bf16_reduced_precision_reduction_split_k
+        assert kept == own
 
 
 @pytest.mark.parametrize("n_rows, n_source, n_target", [(1, 1, 1), (16, 7, 9), (17, 16, 16), (40, 33, 31)])
@@ -201,12 +205,13 @@ def neurons(**spec) -> GpuNeurons:
 
 
 def test_neurons_in_32_bits_only_where_every_value_fits():
-    at = neurons()
+    at = neurons(decay_u=1000)
     assert at.fits_32_bits(1 << 18) and not at.fits_32_bits((1 << 18) + 1)  # a drive of 2**24 wraps once
-    saturating = neurons(fixed=FixedPoint(24, 12, 6, "saturate"))
     most = ((1 << 31) - 1 - (1 << 23)) >> 6
+    assert neurons().fits_32_bits(most) and not neurons().fits_32_bits(most + 1)  # a u that does not leak is the drive
+    saturating = neurons(fixed=FixedPoint(24, 12, 6, "saturate"))
     assert saturating.fits_32_bits(most) and not saturating.fits_32_bits(most + 1)
-    assert not neurons(bias_u=1 << 18).fits_32_bits(1)
+    assert not neurons(bias_u=1 << 18, decay_u=1000).fits_32_bits(1)
     assert neurons(bias=1 << 30).fits_32_bits(1) and not neurons(bias=1 << 31).fits_32_bits(1)
     assert neurons(threshold=1 << 29).fits_32_bits(1) and not neurons(threshold=1 << 30).fits_32_bits(1)
     assert not neurons(reset="value", reset_value=np.array([0, -(1 << 31)])).fits_32_bits(1)

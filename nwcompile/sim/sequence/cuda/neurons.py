@@ -78,6 +78,7 @@ class GpuNeurons:
         unclamped = np.full(self.n, NO_CLAMP)
         self.numbers["v_min"] = unclamped if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
         self.limit = (1 << (fixed.state_bits - 1)) - 1
+        self.leaks = bool((self.numbers["decay_u"] != fixed.fastest).any())  # some u outlasts its step
         self._rules: dict[bool, torch.Tensor] = {}
 
     @property
@@ -94,8 +95,7 @@ class GpuNeurons:
     def kernel_options(self, largest: int) -> dict[str, int | bool]:
         """Return the compile-time constants of the kernels for these neurons and sums of at most `largest`."""
         spec, fixed = self.node.neuron, self.node.neuron.fixed
-        leaks = bool((self.numbers["decay_u"] != fixed.fastest).any())
-        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.largest_drive(largest) > self.limit
+        overflows = self.leaks or fixed.overflow in ("modulo", "clip") or self.largest_drive(largest) > self.limit
         stays = {
             "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
             "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
@@ -106,8 +106,9 @@ class GpuNeurons:
             "STATE_BITS": fixed.state_bits, "DECAY_BITS": fixed.decay_bits, "SHIFT": fixed.shift_bits,
             "OVERFLOW": 1 + OVERFLOWS.index(fixed.overflow) if overflows else 0, "STRICT": bool(spec.strict),
             "FIRES": bool(spec.fires), "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
-            "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": leaks, "REFRACTS": self.most["refractory"] > 1,
-            "CLAMPS": (2 if spec.clamp == "reset" else 1) if clamps else 0, "RESATURATES": not in_range,
+            "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": self.leaks,
+            "REFRACTS": self.most["refractory"] > 1, "RESATURATES": not in_range,
+            "CLAMPS": (2 if spec.clamp == "reset" else 1) if clamps else 0,
             "SHIFTS": fixed.shifts, "MOST": spec.max_spikes or 0,
         }  # fmt: skip
 
@@ -119,14 +120,17 @@ class GpuNeurons:
         """Whether no intermediate value overflows 32 bits, for sums of at most `largest`.
 
         A u that wraps is back in its range if the drive is at most the whole range, 2**state_bits; then every u is at
-        most half of it. The product in `decay` needs states of at most 2**30.
+        most half of it. If u does not leak, it is the drive of its step, from which the range is taken once. The
+        product in `decay` needs states of at most 2**30.
         """
         half = self.limit + 1
         drive = self.largest_drive(largest)
         threshold = max(self.most["threshold"], self.limit)
-        if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
+        wraps_far = self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half
+        if wraps_far and self.leaks:
             return False
-        before = max(half, self.most["reset_value"]) + half + self.most["bias"] + threshold
+        largest_u = max(half, drive - 2 * half) if wraps_far else half
+        before = max(half, self.most["reset_value"]) + largest_u + self.most["bias"] + threshold
         after = max(self.limit + 2 * threshold, self.most["reset_value"])
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
 

@@ -22,6 +22,7 @@ BFLOAT16 = 256  # Whole numbers up to here are exact in bfloat16.
 BLOCK_WEIGHTS = 1 << 22  # Weights per block; it limits the memory for their digits.
 MIN_ROWS = 32  # torch._int_mm refuses matrices of 16 rows or fewer, so smaller ones are padded to 32.
 ROW_MULTIPLE = 8  # torch._int_mm needs row counts that are multiples of this.
+HAS_SPLIT_K = hasattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction_split_k")  # newer torch
 COLUMN_MULTIPLE = 16  # torch._int_mm needs column counts that are multiples of this.
 
 
@@ -183,10 +184,11 @@ def has_bfloat16_sums(device: torch.device) -> bool:
 def bfloat16_product(payload: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Multiply integers up to 256 in bfloat16 with float32 sums that are never rounded; return float32[row, target]."""
     settings = torch.backends.cuda.matmul
-    before = settings.allow_bf16_reduced_precision_reduction
+    before = [settings.allow_bf16_reduced_precision_reduction]
+    before += [settings.allow_bf16_reduced_precision_reduction_split_k] if HAS_SPLIT_K else []
     settings.allow_bf16_reduced_precision_reduction = False
     try:
         with torch.autocast(payload.device.type, enabled=False):
             return torch.mm(payload.to(torch.bfloat16), weight.t(), out_dtype=torch.float32)
     finally:
-        settings.allow_bf16_reduced_precision_reduction = before
+        settings.allow_bf16_reduced_precision_reduction = before if HAS_SPLIT_K else before[0]
