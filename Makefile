@@ -31,9 +31,11 @@ picture: demo .venv/installed-long
 	$(PYTHON) docs/make_picture.py
 
 # what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
+# Compiling the kernels takes most of the time, so many processes share the tests. Warnings of that torch are not errors.
+GPU_WORKERS = $(shell $(PYTHON) -c 'import xdist' 2>/dev/null && printf %s '-n 12 --dist worksteal')
 test-gpu:
 	@$(PYTHON) -c "import torch; torch.cuda.is_available() or exit(f'make test-gpu needs a GPU, and torch {torch.__version__} finds none')"
-	$(PYTHON) -m pytest -q -rs tests/gpu tests/nn/layers/test_parity.py
+	$(PYTHON) -m pytest -q -rs -p no:benchmark -W default $(GPU_WORKERS) tests/gpu tests/nn/layers/test_parity.py
 
 # FUZZ damaged files in all, shared out among the readers; the same SEED makes the same files, START goes on with later ones
 fuzz: .venv/installed-test

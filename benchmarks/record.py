@@ -14,10 +14,10 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "numba", "torch", "scipy", "networkx", "pymetis")
 
 
-def save(name: str, rows: list[dict], settings: dict) -> None:
-    """Print `rows` as a table and write them with their circumstances to results/<name>.json."""
+def save(name: str, rows: list[dict], settings: dict, folder: Path = RESULTS) -> None:
+    """Print `rows` as a table and write them with their circumstances to <folder>/<name>.json."""
     show(rows)
-    write(name, rows, settings)
+    write(name, rows, settings, folder)
 
 
 def show(rows: list[dict]) -> None:
@@ -29,14 +29,14 @@ def show(rows: list[dict]) -> None:
         print("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
 
 
-def write(name: str, rows: list[dict], settings: dict) -> None:
-    """Write `rows` with their circumstances to results/<name>.json, whole or not at all."""
-    RESULTS.mkdir(exist_ok=True)
+def write(name: str, rows: list[dict], settings: dict, folder: Path = RESULTS) -> None:
+    """Write `rows` with their circumstances to <folder>/<name>.json, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
     record = {"benchmark": name, "settings": settings, "rows": rows, "machine": machine(), "commit": commit(),
               "date": datetime.now(UTC).date().isoformat()}  # fmt: skip
-    new = RESULTS / f"{name}.json.new"
+    new = folder / f"{name}.json.new"
     new.write_text(json.dumps(record, indent=1) + "\n")
-    new.replace(RESULTS / f"{name}.json")
+    new.replace(folder / f"{name}.json")
 
 
 def median_seconds(call, repeats: int) -> tuple[float, object]:

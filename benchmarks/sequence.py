@@ -20,7 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import sequence_cuda
-from benchmarks.record import save, show
+from benchmarks.record import RESULTS, save, show
 from benchmarks.sequence_peers import installed, peers
 from benchmarks.sequence_work import (
     FAMILIES,
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--only", nargs="+", help="parts, printed but not written: of the CPU " + ", ".join(PARTS))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     args = parser.parse_args()
     settings = {"threads": args.threads, "repeats": args.repeats, "peers": installed()}
     if args.device == "cuda":
@@ -71,7 +72,7 @@ def main() -> None:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     rows = [{c: row.get(c, "") for c in columns} for row in rows]
     if rows and not args.only:
-        save(name, rows, settings)
+        save(name, rows, settings, args.out)
     elif rows:
         show(rows)
     if failed:

@@ -19,7 +19,7 @@ from benchmarks.sequence_peers import peers
 from nwcompile.nn.ops.scan import FORMS, fire, scan
 
 PEERS = ("eager torch", "spikingjelly")
-N_SAMPLES, N_STEPS = 10, 500
+N_SAMPLES, N_STEPS = 16, 500
 WIDTHS = (512, 4096, 16384)
 LONG = (4, 10_000, 512)  # B, T, N of the memory rows
 DTYPES = (torch.float32, torch.bfloat16)

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.record import save
+from benchmarks.record import RESULTS, save
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.nn.ops.scan import LIFNeurons, fire, scan
 from nwcompile.nn.ops.surrogate import atan
 
-SHAPES = ((10, 500, 512), (10, 500, 4096), (10, 500, 16384))  # B, T, N of the published comparison
+SHAPES = ((16, 500, 512), (16, 500, 4096), (16, 500, 16384))  # B, T, N
 LOOP = (128, 1000, 128)  # with weights from the layer to itself
 RATE, DECAY = 0.1, 0.9  # of spikes; of the membrane in a step
 Calls = dict[str, Callable]
@@ -34,6 +34,7 @@ Calls = dict[str, Callable]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit(f"this benchmark needs a GPU, and torch {torch.__version__} finds none")
@@ -41,7 +42,7 @@ def main() -> None:
     rows = [row for shape in SHAPES for row in measured(shape, False, gpu, args.repeats)]
     rows += measured(LOOP, True, gpu, args.repeats)
     settings = {"repeats": args.repeats, "gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    save("sequence_exact", rows, settings)
+    save("sequence_exact", rows, settings, args.out)
 
 
 def measured(shape: tuple[int, int, int], is_loop: bool, device: torch.device, repeats: int) -> Iterator[dict]:
