@@ -59,8 +59,8 @@ BACKWARD = (
 )
 # Samples and steps per program of `kernels.gpu.delays`: four numbers per lane. Not measured.
 DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
-# Pairs per program of `kernels.gpu.eventprop`, one per lane. Not measured.
-AT_SPIKES = {"BLOCK": 64, "num_warps": 2}
+# Pairs per program of `kernels.gpu.eventprop`, one per lane, and steps read ahead. Not measured.
+AT_SPIKES = {"BLOCK": 64, "AHEAD": 4, "num_warps": 2}
 # The largest layer whose weights, twice, stay in the registers of the backward kernel; it reads those of larger ones
 # again in every step.
 MAX_HELD_NEURONS = 64

@@ -30,6 +30,8 @@ def test_gpu_tests_run_on_a_pretended_gpu():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", ["layers", "sequence", "tutorial"])
-def test_more_gpu_tests_run_on_a_pretended_gpu(file):
-    run_on_pretended_gpu(f"tests/gpu/test_{file}_cuda.py")
+@pytest.mark.parametrize(
+    ("file", "some"), [("layers", "(layers_are and lif) or step_is"), ("sequence", "gpu_"), ("tutorial", "parity")]
+)
+def test_more_gpu_tests_run_on_a_pretended_gpu(file, some):
+    run_on_pretended_gpu(f"tests/gpu/test_{file}_cuda.py", "-k", some)
