@@ -22,8 +22,8 @@ BFLOAT16 = 256  # Whole numbers up to here are exact in bfloat16.
 BLOCK_WEIGHTS = 1 << 22  # Weights per block; it limits the memory for their digits.
 MIN_ROWS = 32  # torch._int_mm refuses matrices of 16 rows or fewer, so smaller ones are padded to 32.
 ROW_MULTIPLE = 8  # torch._int_mm needs row counts that are multiples of this.
-HAS_SPLIT_K = hasattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction_split_k")  # newer torch
 COLUMN_MULTIPLE = 16  # torch._int_mm needs column counts that are multiples of this.
+HAS_SPLIT_K = hasattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction_split_k")  # newer torch
 
 
 @dataclass(frozen=True)
