@@ -20,7 +20,7 @@ def test_more_kernels_in_the_interpreter(of, marked):
     interpreted_tests(FILE.format(of), marked=marked)
 
 
-FEW = "(layers_are and once-FF-70-lif) or (step_is and FF-lif) or without_tf32 or (products and 17-) or scan_fires"
+FEW = "(layers_are and once-FF-70-lif) or (step_is and FF-lif) or without_cudnn or (products and 17-) or scan_fires"
 
 
 def test_gpu_tests_run_on_a_pretended_gpu():
@@ -31,7 +31,8 @@ def test_gpu_tests_run_on_a_pretended_gpu():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("file", "some"), [("layers", "(layers_are and lif) or step_is"), ("sequence", "gpu_"), ("tutorial", "parity")]
+    ("file", "some"),
+    [("layers", "once-RC-70-lif or once-RC-200-lif"), ("sequence", "products"), ("tutorial", "parity and lif")],
 )
 def test_more_gpu_tests_run_on_a_pretended_gpu(file, some):
     run_on_pretended_gpu(f"tests/gpu/test_{file}_cuda.py", "-k", some)
