@@ -179,12 +179,14 @@ svg circle.dot { stroke: var(--card); }
 """
 
 WIDTHS = """
-@media (max-width: 980px) {
-  .grid { grid-template-columns: minmax(0, 1fr); }
-  .whole { grid-column: auto; }
+@media (max-width: 1160px) {
   table { font-size: 13px; }
   th, td { padding-left: 6px; padding-right: 6px; }
   .bar { width: 44px; }
+}
+@media (max-width: 980px) {
+  .grid { grid-template-columns: minmax(0, 1fr); }
+  .whole { grid-column: auto; }
 }
 @media (max-width: 620px) {
   main { padding: 16px 12px 32px; }
