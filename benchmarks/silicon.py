@@ -35,6 +35,7 @@ KEYWORDS = "Blouw et al. 2019, arXiv:1812.01739; logs of abr/power_benchmarks"
 KEYWORDS_UJ = 271.5  # an inference of 10 steps, without the power of the idle board
 AKOPYAN = "Akopyan et al., TCAD 34(10), 2015, fig. 17, as cited by others"
 MEROLLA = "Merolla et al., Science 345, 2014, as cited by others"
+ODIN = "Frenkel et al., TBioCAS 13(1), 2019, arXiv:1804.07858, as cited by others"
 SPECK = "Richter et al. 2024, doi 10.1088/2634-4386/ad2ce3, as cited by others"
 
 
@@ -127,6 +128,12 @@ def list_power_rows() -> list[Row]:
         rows.append(Row("truenorth", network, "4096 cores", "power", mw, model, AKOPYAN, "read off a plot", fits))
     model, network = partial(nets.truenorth_chip, "truenorth", 20), "128 synapses a neuron, 20 Hz"
     rows.append(Row("truenorth", network, "4096 cores", "power", 72, model, MEROLLA, "measured at 0.775 V, not 0.8 V"))
+    model, network = partial(nets.odin_events, "odin", 75), "events without a pause, 75 MHz"
+    rows.append(Row("odin", network, "1 core", "time", 6.827, model, ODIN, "printed: 37.5 M synops per second"))
+    both = "energy.message_in_pj, energy.static_mw"
+    for mhz, mw in ((75, 0.477), (1.3, 0.035)):
+        model, network = partial(nets.odin_events, "odin", mhz), f"events without a pause, {mhz:g} MHz"
+        rows.append(Row("odin", network, "1 core", "power", mw, model, ODIN, "", both))
     return rows
 
 
@@ -162,7 +169,7 @@ def write_page(table: list[dict]) -> str:
     ]
     sources = list(dict.fromkeys(row["source"] for row in table))
     for row in table:
-        error = f"**{row['error_percent']:+.0f} %**" if row["judges"] else f"fitted: {row['fits']}"
+        error = f"**{round(row['error_percent']):+d} %**" if row["judges"] else f"fitted: {row['fits']}"
         unit = row["unit"].split(" per ")[0]
         quantity = row["quantity"] + " per step" * ("per step" in row["unit"])
         cells = [
@@ -220,6 +227,10 @@ constants gives both latencies: with 32 M synaptic operations per second (30 M a
 
 **Boards.** Loihi 2's shortest step of several chips is Intel's 10 us for 13 chips. The barrier of 32 Loihi 1 chips is a
 whole step of a nearest-neighbor search (Frady et al. 2020), so it is too long by the work of that step.
+
+**ODIN.** Its published 12.7 pJ are all power at 75 MHz, divided by the synaptic operations. Here an operation takes
+8.43 pJ, and power at rest is apart. An event makes 256 operations, however few synapses are mapped. The published MNIST
+network (15 nJ per inference) is not compared, because the number of its events is not known.
 
 Not compared, because the layout or the share of the host is not published: NxTF's MNIST network (57.36 us per step),
 the LSNN on one core (16.65 us, of which the x86 core takes most), RelNet on 22 chips (63.7 us), keyword spotting (337

@@ -162,6 +162,19 @@ def truenorth_chip(chip_name: str, rate_hz: float) -> Model:
     return Model(chip.n_cores, one.step_us, static_mw=one.static_mw, total_mw=one.static_mw + events_mw)
 
 
+def odin_events(chip_name: str, mhz: float) -> Model:
+    """256 neurons and 256 lines, one event after the other without a pause, at a clock of `mhz`.
+
+    Power at rest is 27.3 uW and 1.78 uW for each MHz (Frenkel et al. 2019, fig. 8).
+    """
+    clock = dict.fromkeys(("core.cycle_ns", "noc.cycle_ns"), round(1000 / mhz, 4))
+    chip = nw.Chip.load(chip_name).replace({**clock, "energy.static_mw": (27.3 + 1.78 * mhz) / 1000})
+    neuron = nw.NeuronSpec(threshold=255, strict=False, v_min=0, fixed=chip.fixed_point)
+    edges = [nw.Dense("in", "cells", np.random.default_rng(0).integers(0, 8, (256, 256)))]
+    network = nw.Network.from_arrays({"cells": (neuron, (256,))}, edges, {"in": 256})
+    return _simulate(network, chip, _cut_evenly(network, (1,)), np.eye(256, dtype=np.int32)[None])
+
+
 def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return 2 * rng.integers(-60, 60, shape)
 

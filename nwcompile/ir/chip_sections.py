@@ -109,6 +109,7 @@ class Weights:
     sharing: bool = False  # one copy of a convolution kernel per core instead of one row per source
     kernel_rows: bool | None = None  # true: a shared kernel is stored as a row of all its channels per input and tap
     index_bits: int = 0  # further bits of each synapse of a sparse row
+    source_sign: bool | None = None  # true: a source has synapses of one sign; neurons and lines with both are copied
     axon_types: int | None = None  # number of axon types of a core; a neuron has one weight for each type
 
 

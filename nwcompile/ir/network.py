@@ -34,7 +34,7 @@ class Node:
 
     `constant` is the value of all lines in every step, for an input that takes no samples. `axon_of`, int64[n], is set
     for a layer whose neurons share axons: each neuron's spikes set the one-bit axons of neuron `axon_of`. Only neurons
-    with axons of their own have synapses.
+    with axons of their own have synapses. `repeats`: for an input that repeats lines, int64[n], of another input.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Node:
     neuron: Any = None  # NeuronSpec | NeuronProgram | None; see `Network.built_in` and `Network.programs`
     constant: int | None = None
     axon_of: np.ndarray | None = None
+    repeats: tuple[str, np.ndarray] | None = None
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec | NeuronProgram):
@@ -236,7 +237,7 @@ class Network:
     @property
     def given_inputs(self) -> dict[str, Node]:
         """Inputs that take samples: those of the host, then those that the chip takes unchanged."""
-        taken = {name: node for name, node in self.inputs.items() if node.constant is None}
+        taken = {name: node for name, node in self.inputs.items() if node.constant is None and node.repeats is None}
         if self.host is None:
             return taken
         taken = {name: node for name, node in taken.items() if name not in self.host.gives}
@@ -317,6 +318,10 @@ class Network:
             if c.target in self.inputs:
                 raise ModelError(f"connection {c.source!r} -> {c.target!r}: {c.target!r} is an input")
             c.verify(self.node(c.source).shape, self.node(c.target).input_shape)
+        for node in self.inputs.values():
+            of, lines = node.repeats or (node.name, np.arange(node.n_neurons))
+            if of not in self.inputs or len(lines) != node.n_neurons or max(lines) >= self.node(of).n_neurons:
+                raise ModelError(f"input {node.name!r}: repeats must be an input, and one of its lines for each line")
         for node in self.nodes.values():
             if node.neuron is not None:
                 node.neuron.verify(node.name, node.shape)
@@ -346,6 +351,8 @@ class Network:
         for node in (*self.inputs.values(), *self.nodes.values()):
             always = () if node.constant is None else (node.constant,)
             digest.update(repr((node.name, node.shape, *always)).encode())
+            if node.repeats is not None:
+                _update_digest(digest, node.repeats[0], node.repeats[1])
             for name, value in node.neuron.canonical_fields() if node.neuron is not None else ():
                 _update_digest(digest, name, value)
             if node.axon_of is not None:

@@ -234,10 +234,7 @@ class Program:
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
             "network_hash": self.network.hash,
-            "inputs": [
-                [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
-                for n in self.network.inputs.values()
-            ],
+            "inputs": [_pack_input(n) for n in self.network.inputs.values()],
             "nodes": [pack.pack_node(n) for n in self.network.nodes.values()],
             "connections": [
                 pack.pack_fields(f"connection{i}", c.canonical_fields()) for i, c in enumerate(self.network.connections)
@@ -370,6 +367,13 @@ def _upgrade_schema_1(manifest: dict) -> dict:
     return {**manifest, "schema": SCHEMA} | ({"options": options} if options else {})
 
 
+def _pack_input(node: Node) -> list:
+    """Name and shape of an input, then its constant, or None and the lines that it repeats."""
+    always = [] if node.constant is None else [node.constant]
+    repeats = [] if node.repeats is None else [None, node.repeats[0], node.repeats[1].tolist()]
+    return [node.name, list(node.shape), *always, *repeats]
+
+
 class _Pack:
     """Collect arrays by name, and return plain values for JSON."""
 
@@ -463,7 +467,10 @@ def _unpack_network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     def load_values(row: dict) -> dict:
         return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
 
-    inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
+    inputs = {}
+    for name, shape, *more in table["inputs"]:
+        repeats = (more[1], np.array(more[2], np.int64)) if len(more) > 1 else None
+        inputs[name] = Node(name, tuple(shape), constant=more[0] if more else None, repeats=repeats)
     nodes = {}
     for name, shape, row, *shared in table["nodes"]:
         spec: NeuronSpec | NeuronProgram | None = None

@@ -15,10 +15,11 @@ from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.report.text import change_text, stage_line
 
 # Stages that revise the result of an earlier stage, if needed.
-REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
+REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "signs": "calibrate",
+           "copies": "partition"}  # fmt: skip
 SOMETIMES = {"input", "approximate", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
-OF_NETWORKS = ("normalize", "legalize", "approximate", "merge")
+OF_NETWORKS = ("normalize", "legalize", "approximate", "merge", "signs")
 OF_TIMING = ("schedule", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 

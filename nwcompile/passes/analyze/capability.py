@@ -8,7 +8,7 @@ import numpy as np
 from nwcompile.errors import Violation
 from nwcompile.ir.arithmetic import effective_weight, mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection
+from nwcompile.ir.connection import Connection, synapse_list
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
@@ -295,6 +295,29 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
     elif weight.size and np.abs(whole := effective_weight(weight, connection.exponent, NO_LIMIT)).max() > largest:
         worst = int(whole.flat[np.abs(whole).argmax()])
         yield Violation("weight", where, worst, f"{-largest}..{largest}", "scale the weights down or quantize again")
+
+
+def find_both_signs(network: Network, chip: Chip) -> dict[str, np.ndarray]:
+    """Return the lines or neurons, int64[n], with synapses of both signs, by input or layer of a fixed-point network.
+
+    There are none to report if the sources of the chip may have both.
+    """
+    if not chip.weights.source_sign:
+        return {}
+    has = {name: np.zeros((2, network.node(name).n_neurons), bool) for name in network.offsets}
+    for c in network.connections:
+        pre, _, place = synapse_list(c, network.node(c.source).shape)
+        weight = effective_weight(np.ravel(c.weight), c.exponent, chip.weights.effective_limit)[place]
+        has[c.source][0, pre[weight > 0]] = True
+        has[c.source][1, pre[weight < 0]] = True
+    return {name: both for name, signs in has.items() if len(both := np.flatnonzero(signs.all(0)))}
+
+
+def sign_violations(network: Network, chip: Chip) -> Iterator[Violation]:
+    """Yield inputs and layers with sources of both signs, if those of the chip have one. The compiler copies them."""
+    for name, both in find_both_signs(network, chip).items():
+        advice = f"give each one sign ({len(both)} have both), or compile without a mapping, which copies them"
+        yield Violation("signs of a source", name, "both", "one", advice)
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:

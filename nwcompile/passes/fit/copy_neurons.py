@@ -146,7 +146,7 @@ def _add_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options
     return Wanted(split, timing, activity, plan)
 
 
-def _copy_activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
+def copy_activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
     """Give copies the activity of their originals."""
     counts, updates, heard = ({**table} for table in (activity.counts, activity.updates, activity.heard))
     multi = {**activity.multi}
@@ -204,7 +204,7 @@ def build_copied_network(wanted: Wanted, changes: list[Change]) -> Copied:
         copies = plan.copies[first[name] : first[name] + node.n_neurons]
         for j in range(int(copies.max())):
             neurons = np.flatnonzero(copies > j)
-            made = _copy_node(node, _name(name, j), neurons)
+            made = copy_node(node, _name(name, j), neurons)
             nodes[made.name] = made
             cores[made.name] = plan.core_of_copy(first[name] + neurons, np.full(len(neurons), j)).astype(np.int32)
             if j:
@@ -223,7 +223,7 @@ def build_copied_network(wanted: Wanted, changes: list[Change]) -> Copied:
     return Copied(
         network=copied,
         timing=replace(timing, offset=offset, delay=tuple(delay)),
-        activity=_copy_activity(wanted.activity, copy_of),
+        activity=copy_activity(wanted.activity, copy_of),
         core_of=cores,
         copy_of=copy_of,
         changes=changes,
@@ -234,7 +234,7 @@ def _name(layer: str, copy: int) -> str:
     return COPY.format(layer, copy + 1) if copy else layer
 
 
-def _copy_node(node: Node, name: str, neurons: np.ndarray) -> Node:
+def copy_node(node: Node, name: str, neurons: np.ndarray) -> Node:
     """Return a layer of some neurons, int64[n], of another."""
     if len(neurons) == node.n_neurons:
         return replace(node, name=name)

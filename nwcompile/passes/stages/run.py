@@ -20,6 +20,7 @@ from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit, interleave_visits
 from nwcompile.passes.fit.copy_neurons import copy_neurons, may_copy, sends_too_far
+from nwcompile.passes.fit.copy_signs import BOTH_SIGNS, copy_signs
 from nwcompile.passes.fit.merge_axons import merge_axons
 from nwcompile.passes.fit.relay_delays import count_relays, has_late, relay_delays
 from nwcompile.passes.fit.split_fan_in import split_fan_in
@@ -287,6 +288,23 @@ def share_axons(draft: Draft) -> Draft:
     )
 
 
+def copy_sources(draft: Draft) -> Draft:
+    """Copy sources with synapses of both signs if those of the chip have one."""
+    if draft.given_mapping is not None:
+        return draft
+    copied = copy_signs(draft.network, draft.timing, draft.chip, draft.activity)
+    if copied is None:
+        return draft
+    return replace(
+        draft,
+        network=copied.network,
+        timing=copied.timing,
+        activity=copied.activity,
+        changes=[*draft.changes, *copied.changes],
+        registers=copy_registers(draft.registers, copied.copy_of),
+    )
+
+
 # Partition: choose which neurons share a core.
 def assign_cores(draft: Draft) -> Draft:
     """Assign neurons to cores; a given mapping stays unchanged. Raises FitError, before a search if possible."""
@@ -310,7 +328,11 @@ def check_needs(draft: Draft) -> None:
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:
-    """Add the smallest change with which the network would fit."""
+    """Add the smallest change with which the network would fit, or name the sources whose signs doubled them."""
+    doubled = [change.layer for change in draft.changes if change.was == BOTH_SIGNS]
+    if doubled:
+        advice = f"sources with synapses of both signs count twice ({', '.join(doubled)}): train them with one sign, or"
+        return Advice([replace(v, advice=f"{advice} make them fewer") for v in error.violations], None)
     return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 
@@ -403,6 +425,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("delays", insert_relays, keep_violations),
     Stage("calibrate", calibrate),
     Stage("merge", share_axons),
+    Stage("signs", copy_sources),
     Stage("partition", assign_cores, advise_on_cores),
     Stage("copies", insert_copies, keep_violations),
     Stage("place", choose_sites),
