@@ -229,8 +229,21 @@ def _add_robustness(parser: Parser) -> None:
         help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
     )
     parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
+    parser.add_argument(
+        "--weight",
+        type=lambda text: [_to_float(word) for word in text.split(",")],
+        metavar="X[,X...]",
+        help="relative standard deviation of every stored weight: 0.1 for 10 %%; several like 0,0.1 make a table "
+        "(default: the chip file's)",
+    )
+    parser.add_argument(
+        "--levels",
+        type=lambda text: [_to_int(word) for word in text.split(",")],
+        metavar="N[,N...]",
+        help="conductance levels of a memory cell, two of which are a weight; several like 4,16 make a table "
+        "(default: the chip file's)",
+    )
     for name, text in (
-        ("weight", "relative standard deviation of every stored weight: 0.1 for 10 %%"),
         ("threshold", "relative standard deviation of every neuron's threshold"),
         ("leak", "relative standard deviation of every neuron's leak rates"),
         ("stuck", "share of stored weights stuck at 0"),

@@ -2,7 +2,7 @@
 
 import sys
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -23,12 +23,33 @@ N_BINS = 10  # Ten bins show the distribution of a hundred devices without gaps.
 
 def run(args: Namespace) -> int:
     program = load_program(args.program, args.set)
-    given = Variation(args.weight, args.threshold, args.leak, args.stuck, args.dead)
-    variation = merge_variation(program.chip, given)  # Raises before the samples are read.
+    points = [
+        Variation(
+            weight=weight,
+            threshold=args.threshold,
+            leak=args.leak,
+            stuck=args.stuck,
+            dead=args.dead,
+            levels=levels,
+        )
+        for levels in args.levels or [None]
+        for weight in args.weight or [None]
+    ]
+    variations = [merge_variation(program.chip, point) for point in points]  # Raises before the samples are read.
     data = read_data(args.input)
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
-    parts: list[float] = []
+    if len(points) > 1:
+        how = args.samples, args.seed, args.backend, args.device
+        results = []
+        for point, variation in zip(points, variations, strict=True):
+            ideal, *parts = iter_accuracies(program, data.x, data.y, point, *how)
+            results.append(Robustness(ideal, tuple(parts), variation, args.seed, len(data.y)))
+        values = {"points": [_as_values(result, args, program) for result in results]}
+        print(as_json(values) if args.json else _format_points(results, args, program))
+        return 0
+    given, variation = points[0], variations[0]
+    parts = []
     code = 0
     try:
         for part in iter_accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
@@ -54,12 +75,30 @@ def _print_progress(parts: list[float], n_devices: int) -> None:
         print(f"{done} of {count_text(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
 
 
-def _format_result(result: Robustness, args: Namespace, program: Program) -> str:
-    drawn = ", ".join(f"{name} {100 * value:g} %" for name, value in asdict(result.variation).items() if value)
-    head = (
-        f"{program.chip.name}: {drawn or 'no variation'}; {count_text(len(result.accuracies), 'device')} of seed "
-        f"{result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
+def _format_points(results: list[Robustness], args: Namespace, program: Program) -> str:
+    """Mean and standard deviation of the devices at each point: a row for each `levels`, a column for each `weight`."""
+    n = len(args.weight or [None])
+    columns = [f"weight {100 * (result.variation.weight or 0):g} %" for result in results[:n]]
+    cells = np.array([f"{100 * result.mean:.2f} +- {100 * result.std:.2f}" for result in results]).reshape(-1, n)
+    levels = [str(result.variation.levels or "any") for result in results[::n]]
+    rows = [(name, *row) for name, row in zip(levels, cells, strict=True)]
+    ideal = f"ideal device: {_format_percent(results[0].ideal)}; below: mean +- standard deviation in %"
+    rest = replace(results[0].variation, weight=None, levels=None)
+    head = _format_head(replace(results[0], variation=rest), args, program, "no further variation")
+    return f"{head}\n{ideal}\n\n{format_table(('levels', *columns), rows)}"
+
+
+def _format_head(result: Robustness, args: Namespace, program: Program, nothing: str = "no variation") -> str:
+    given = {name: value for name, value in asdict(result.variation).items() if value}
+    texts = (f"{value} levels" if name == "levels" else f"{name} {100 * value:g} %" for name, value in given.items())
+    return (
+        f"{program.chip.name}: {', '.join(texts) or nothing}; {count_text(len(result.accuracies), 'device')} of "
+        f"seed {result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
     )
+
+
+def _format_result(result: Robustness, args: Namespace, program: Program) -> str:
+    head = _format_head(result, args, program)
     rows = [("ideal device", result.ideal), ("mean of devices", result.mean), ("standard deviation", result.std),
             ("worst device", result.min)]  # fmt: skip
     rows += [(f"{100 * share:g} % of devices below", result.quantile(share)) for share in QUANTILES]

@@ -39,7 +39,7 @@ MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "cor
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
 ZERO_IN_LISTS = {"core.max_neurons"}  # a core of 0 neurons is unused; at least one core has some
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
-            "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
+            "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2, "variation.levels": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
            "noc.cores_per_router": 32, "noc.virtual_channels": 16, "noc.lanes": 256,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "noc.payload_flits": 1024,
@@ -49,7 +49,8 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
-           **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
+           **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1),
+           "variation.levels": 1 << 16}  # fmt: skip
 # Costs of a chip with merges that need not be 0.
 SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles", *MAY_LACK_CYCLES)
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.

@@ -271,6 +271,7 @@ class Variation:
     leak: float | None = None  # deviation of every neuron's leak rates of membrane and current
     stuck: float | None = None  # fraction of stored weights that are stuck at 0
     dead: float | None = None  # fraction of neurons that never fire
+    levels: int | None = None  # conductance levels of a memory cell; a stored weight is the difference of two cells
 
 
 def read_basis(source: str | None) -> str:

@@ -14,6 +14,9 @@ Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
   weight     w -> round(w * (1 + weight*e)) for every stored weight, with its own e. On chips that share kernels
              (`weights.sharing`) a stored weight is a kernel entry in a core. Elsewhere it is one synapse: each tap of
              a convolution is stored, and varies, per target neuron.
+  levels     w -> the nearest multiple of m / (levels - 1), but not finer than whole numbers, before the other two; m is
+             the largest |w| of the connection. A memory cell of a crossbar has `levels` equidistant conductances from
+             0 to that of m, and a weight is the difference of two cells. All devices are alike in that.
   stuck      a stored weight is 0 if r < stuck. It still occupies memory and is read.
   threshold  theta -> round(theta * max(1 + threshold*e, 0)) per neuron, at least 1 if theta was above 0. A reset by
              subtraction subtracts the neuron's own threshold.
@@ -36,6 +39,7 @@ from nwcompile.argument_types import checked, checked_fields
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError, OptionError, check_int, shown
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_check import LARGEST
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.host import Injected
@@ -107,7 +111,9 @@ class Devices:
         """Extra bits of the weights and of the state, by layer."""
         network = self.program.network
         return {
-            name: extra_bits(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+            name: extra_bits(network, name)
+            if self.variation.weight or self.variation.threshold or self.variation.levels
+            else (0, 0)
             for name in network.layers
         }
 
@@ -148,12 +154,16 @@ class Devices:
         if isinstance(connection, Injected):  # registers hold what the host writes
             bits = self._n_extra[connection.target][0]
             return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
-        if not (self.variation.weight or self.variation.stuck or dead.any()):
+        if not (self.variation.weight or self.variation.stuck or self.variation.levels or dead.any()):
             return connection.replace(
                 weight=(np.asarray(connection.weight, np.int64) << self._n_extra[connection.target][0]).astype(np.int32)
             )
         connection, post, stored, n_stored = self._stored_weights[i]
-        value = np.ravel(connection.weight) * 2.0 ** self._n_extra[connection.target][0]
+        value = np.ravel(connection.weight).astype(np.float64)
+        if self.variation.levels:
+            step = max(np.abs(value).max(initial=0) / (self.variation.levels - 1), 1)
+            value = np.rint(value / step) * step
+        value *= 2.0 ** self._n_extra[connection.target][0]
         if self.variation.weight:
             value *= (1 + self.variation.weight * self._make_rng("weight", index, i).standard_normal(n_stored))[stored]
         if self.variation.stuck:
@@ -219,7 +229,9 @@ def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.n
 
 def verify_variation(given: Variation) -> None:
     """Raise OptionError unless every given figure is a number from 0 to 1."""
-    for name, value in asdict(given).items():
+    if given.levels is not None:
+        check_int("levels", given.levels, 2, LARGEST["variation.levels"])
+    for name, value in (asdict(given) | {"levels": None}).items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value <= 1):
             is_share = name in ("stuck", "dead")
@@ -278,16 +290,18 @@ def robustness(
     dead: float | None = None,
     backend: str = "sequence",
     device: str = "cpu",
+    levels: int | None = None,
 ) -> Robustness:
     """Measure the accuracy of a program on `samples` devices with mismatch and faults, and on the ideal device.
 
     `x` is an input of `simulate`, `y` int[B] the labels. `weight`, `threshold` and `leak` are relative standard
-    deviations (0.3 is 30 %); `stuck` and `dead` are shares of synapses and neurons. None takes the figure of the chip
-    file's `[variation]`. `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on
-    any number of threads; device i does not depend on the number of devices. Raises OptionError if nothing varies or
-    a number is out of range, and ModelError for unusable `x` or `y`.
+    deviations (0.3 is 30 %); `stuck` and `dead` are shares of synapses and neurons; `levels` is the number of
+    conductances of a memory cell, from 2. None takes the figure of the chip file's `[variation]`.
+    `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on any number of threads;
+    device i does not depend on the number of devices. Raises OptionError if nothing varies or a number is out of
+    range, and ModelError for unusable `x` or `y`.
     """
-    given = Variation(weight, threshold, leak, stuck, dead)
+    given = Variation(weight=weight, threshold=threshold, leak=leak, stuck=stuck, dead=dead, levels=levels)
     ideal, *parts = iter_accuracies(program, x, y, given, samples, seed, backend, device)
     return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
@@ -317,11 +331,12 @@ def merge_variation(chip: Chip, given: Variation) -> Variation:
     """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or one is not 0..1."""
     verify_variation(given)
     both = {
-        name: getattr(chip.variation, name) if value is None else float(value) for name, value in asdict(given).items()
+        name: getattr(chip.variation, name) if value is None else value if name == "levels" else float(value)
+        for name, value in asdict(given).items()
     }
     if all(value is None for value in both.values()):
         raise OptionError(
-            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck or dead (on the "
-            "command line --weight 0.1, ...), or write them into the [variation] of its chip file"
+            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck, dead or levels (on "
+            "the command line --weight 0.1, ...), or write them into the [variation] of its chip file"
         )
     return Variation(**both)

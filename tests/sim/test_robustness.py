@@ -57,14 +57,16 @@ def test_robustness_is_the_same_in_every_backend():
     assert len(found) == 1
 
 
-VARIES = "tiny does not say how its devices differ: give weight, threshold, leak, stuck or dead (on the command line "
+VARIES = (
+    "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead or levels (on the command "
+)
 DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the value, 0.1 for 10 %"
 
 
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({}, VARIES + "--weight 0.1, ...), or write them into the [variation] of its chip file"),
+        ({}, VARIES + "line --weight 0.1, ...), or write them into the [variation] of its chip file"),
         ({"weight": -0.1}, f"weight=-0.1 {DEVIATION}"),
         ({"threshold": float("nan")}, f"threshold=nan {DEVIATION}"),
         ({"leak": 30}, f"leak=30 {DEVIATION}"),

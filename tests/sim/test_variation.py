@@ -178,6 +178,26 @@ def test_device_threshold_above_0_stays_above_0():
     assert spec.threshold.min() == 1 and spec.threshold.max() > 1
 
 
+def test_device_weights_lie_on_the_levels_of_their_cells():
+    ideal = program()
+    for before, after in zip(ideal.network.connections, device(of=ideal, levels=4).network.connections, strict=True):
+        unit = np.abs(np.asarray(before.weight, np.int64)).max() / 3
+        assert {*np.unique(np.rint(after.weight / 64 / unit))} == {-3, -2, -1, 0, 1, 2, 3}
+        assert np.abs(after.weight / 64 - unit * np.rint(before.weight / unit)).max() <= 1 / 128
+
+
+def test_device_of_enough_levels_computes_what_the_program_does():
+    ideal = program(conv_net())
+    largest = max(int(np.abs(np.asarray(c.weight, np.int64)).max()) for c in ideal.network.connections)
+    x = spikes(3, 12, 2, 6, 5, seed=1, rate=0.4)
+    wanted, few, enough = (states(of, x) for of in (ideal, *(device(of=ideal, levels=n) for n in (3, largest + 1))))
+    for name in ideal.network.layers:
+        assert np.array_equal(enough[0][name], wanted[0][name]) and wanted[0][name].any()
+        assert all(np.array_equal(enough[1][name][s], wanted[1][name][s]) for s in "uv")
+    assert any((few[0][name] != wanted[0][name]).any() for name in ideal.network.layers)
+    assert crosscheck(device(of=ideal, levels=3, weight=0.2), x).agree
+
+
 def test_device_stuck_synapses_are_0_and_still_read():
     ideal = program()
     found = device(of=ideal, stuck=0.25)
