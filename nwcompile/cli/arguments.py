@@ -248,6 +248,7 @@ def _add_robustness(parser: Parser) -> None:
         ("leak", "relative standard deviation of every neuron's leak rates"),
         ("stuck", "share of stored weights stuck at 0"),
         ("dead", "share of neurons that never fire"),
+        ("jitter", "standard deviation, in steps, of the time of every spike that enters the chip"),
     ):
         parser.add_argument(f"--{name}", type=_to_float, metavar="X", help=f"{text} (default: the chip file's)")
     _add_backend(parser, "sequence")

@@ -31,6 +31,7 @@ def run(args: Namespace) -> int:
             stuck=args.stuck,
             dead=args.dead,
             levels=levels,
+            jitter=args.jitter,
         )
         for levels in args.levels or [None]
         for weight in args.weight or [None]
@@ -90,7 +91,8 @@ def _format_points(results: list[Robustness], args: Namespace, program: Program)
 
 def _format_head(result: Robustness, args: Namespace, program: Program, nothing: str = "no variation") -> str:
     given = {name: value for name, value in asdict(result.variation).items() if value}
-    texts = (f"{value} levels" if name == "levels" else f"{name} {100 * value:g} %" for name, value in given.items())
+    in_units = {"levels": "{} levels", "jitter": "jitter {:g} steps"}
+    texts = (in_units[name].format(n) if name in in_units else f"{name} {100 * n:g} %" for name, n in given.items())
     return (
         f"{program.chip.name}: {', '.join(texts) or nothing}; {count_text(len(result.accuracies), 'device')} of "
         f"seed {result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"

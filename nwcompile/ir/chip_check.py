@@ -50,7 +50,7 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1),
-           "variation.levels": 1 << 16}  # fmt: skip
+           "variation.levels": 1 << 16, "variation.jitter": 1 << 16}  # fmt: skip
 # Costs of a chip with merges that need not be 0.
 SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles", *MAY_LACK_CYCLES)
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.

@@ -272,6 +272,7 @@ class Variation:
     stuck: float | None = None  # fraction of stored weights that are stuck at 0
     dead: float | None = None  # fraction of neurons that never fire
     levels: int | None = None  # conductance levels of a memory cell; a stored weight is the difference of two cells
+    jitter: float | None = None  # deviation of the time of each spike that enters the chip, in steps
 
 
 def read_basis(source: str | None) -> str:

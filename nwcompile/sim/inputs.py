@@ -103,13 +103,16 @@ def prepare_inputs(
             if name in network.inputs and chip is not None:
                 verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
         arrays = {name: array for name, array in arrays.items() if name in network.inputs} | made
-    for name, node in network.inputs.items():
-        if node.repeats is not None:
-            of, lines = node.repeats
-            arrays[name] = arrays[of].reshape(n_samples, n_steps, -1)[..., lines]
+    arrays |= repeat_lines(network, arrays)
     ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
     inputs.update({name: np.ascontiguousarray(arrays[name], _input_dtype(network)) for name in ordered})
     return inputs, n_samples, n_steps
+
+
+def repeat_lines(network: Network, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs that repeat lines of others, `[B, T, *shape]`."""
+    copies = {name: node.repeats for name, node in network.inputs.items() if node.repeats is not None}
+    return {name: arrays[of].reshape(*arrays[of].shape[:2], -1)[..., lines] for name, (of, lines) in copies.items()}
 
 
 def constant_inputs(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
   weight     w -> round(w * (1 + weight*e)) for every stored weight, with its own e. On chips that share kernels
              (`weights.sharing`) a stored weight is a kernel entry in a core. Elsewhere it is one synapse: each tap of
              a convolution is stored, and varies, per target neuron.
-  levels     w -> the nearest multiple of m / (levels - 1), but not finer than whole numbers, before the other two; m is
+  levels     w -> the nearest multiple of m / (levels - 1), but not finer than whole numbers, before it deviates; m is
              the largest |w| of the connection. A memory cell of a crossbar has `levels` equidistant conductances from
              0 to that of m, and a weight is the difference of two cells. All devices are alike in that.
   stuck      a stored weight is 0 if r < stuck. It still occupies memory and is read.
@@ -23,6 +23,8 @@ Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
   leak       the share that a neuron keeps in a step, b = 1 - decay/2^w, becomes b^max(1 + leak*e, 0). This multiplies
              its leak rate 1/tau, as leak currents vary. Membrane and current have an e each. Nothing changes if there
              is no leak, or if nothing is kept.
+  jitter     a spike of an input line in step t comes in step t + round(jitter*e), with its own e, within the sample.
+             Of spikes of a line that meet in a step, one remains. This changes the input, not the device's Program.
   dead       a neuron with r < dead ignores its input and never fires; a readout stays at 0.
 Biases, resets to a value, clamps and refractory periods do not vary.
 """
@@ -32,6 +34,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +51,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, label_array
 from nwcompile.sim.answers import record_for, warn_of_answers
-from nwcompile.sim.inputs import prepare_inputs
+from nwcompile.sim.inputs import Inputs, prepare_inputs, repeat_lines
 
 ERROR_CODE = "NW6106"
 MAX_DEVICES = 1_000_000  # More devices than this are a mistake: they would take weeks.
@@ -59,7 +62,7 @@ LARGEST_STATE_BITS = 32
 DECAY_BITS = 16
 SYNAPSE_BYTES = 30  # per synapse while a device is drawn and simulated
 STREAM = int.from_bytes(b"device")  # Spawn key that nothing else in this project uses.
-KINDS = ("weight", "stuck", "threshold", "leak", "dead")
+KINDS = ("weight", "stuck", "threshold", "leak", "dead", "jitter")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +103,28 @@ class Devices:
         edges = tuple(self._vary_connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
         return replace(self.program.loaded_program, network=varied)
+
+    def jitter_spikes(self, inputs: Inputs, index: int) -> Inputs:
+        """Return prepared inputs, int[B, T, *shape] by name, with the spike times of device `index`.
+
+        Raises OptionError if spikes vary and the chip takes none.
+        """
+        if not self.variation.jitter:
+            return inputs
+        network = self.program.network
+        lines = [n for n, node in network.inputs.items() if node.constant is None and node.repeats is None]
+        if not lines:
+            raise OptionError(f"jitter={self.variation.jitter}: no spikes enter the chip in this program; leave it out")
+        moved = {}
+        for i, name in enumerate(lines):
+            sample, step, *line = np.nonzero(inputs[name])
+            e = self._make_rng("jitter", index, i).standard_normal(len(step))
+            later = np.clip(step + np.rint(self.variation.jitter * e), 0, inputs.shape[1] - 1).astype(np.int64)
+            moved[name] = np.zeros_like(inputs[name])
+            moved[name][(sample, later, *line)] = inputs[name][(sample, step, *line)]
+        made = Inputs({**inputs, **moved, **repeat_lines(network, moved)})
+        made.shape, made.host_run = inputs.shape, inputs.host_run
+        return made
 
     def _make_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
         """Return the random generator of one kind for one layer or connection of one device."""
@@ -232,8 +257,10 @@ def verify_variation(given: Variation) -> None:
     if given.levels is not None:
         check_int("levels", given.levels, 2, LARGEST["variation.levels"])
     for name, value in (asdict(given) | {"levels": None}).items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value <= 1):
+        number, largest = isinstance(value, Real) and not isinstance(value, bool), LARGEST[f"variation.{name}"]
+        if value is not None and not (number and 0 <= value <= largest):
+            if name == "jitter":
+                raise OptionError(f"jitter={shown(value)} must be a number of steps from 0 to {largest}")
             is_share = name in ("stuck", "dead")
             kind = "share, 0.01 for 1 %" if is_share else "standard deviation as a part of the value, 0.1 for 10 %"
             raise OptionError(f"{name}={shown(value)} must be a number from 0 to 1: a {kind}")
@@ -291,17 +318,21 @@ def robustness(
     backend: str = "sequence",
     device: str = "cpu",
     levels: int | None = None,
+    jitter: float | None = None,
 ) -> Robustness:
     """Measure the accuracy of a program on `samples` devices with mismatch and faults, and on the ideal device.
 
     `x` is an input of `simulate`, `y` int[B] the labels. `weight`, `threshold` and `leak` are relative standard
     deviations (0.3 is 30 %); `stuck` and `dead` are shares of synapses and neurons; `levels` is the number of
-    conductances of a memory cell, from 2. None takes the figure of the chip file's `[variation]`.
-    `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on any number of threads;
-    device i does not depend on the number of devices. Raises OptionError if nothing varies or a number is out of
-    range, and ModelError for unusable `x` or `y`.
+    conductances of a memory cell, from 2; `jitter` is the standard deviation of the time of spikes that enter, in
+    steps. None takes the figure of the chip file's `[variation]`. The head of `nwcompile/sim/variation.py` defines
+    their effects. Equal arguments give equal devices on any number of threads; device i does not depend on the number
+    of devices. Raises OptionError if nothing varies or a number is out of range, and ModelError for unusable `x` or
+    `y`.
     """
-    given = Variation(weight=weight, threshold=threshold, leak=leak, stuck=stuck, dead=dead, levels=levels)
+    given = Variation(
+        weight=weight, threshold=threshold, leak=leak, stuck=stuck, dead=dead, levels=levels, jitter=jitter
+    )
     ideal, *parts = iter_accuracies(program, x, y, given, samples, seed, backend, device)
     return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
@@ -319,24 +350,24 @@ def iter_accuracies(
     labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
 
-    def device_accuracy(of: Program) -> float:
+    def device_accuracy(of: Program, inputs: Inputs) -> float:
         return accuracy(simulate(of, inputs, backend, device, record=record_for(program.network)), labels)
 
-    yield device_accuracy(program)
+    yield device_accuracy(program, inputs)
     for index in range(samples):
-        yield device_accuracy(devices.device(index))
+        yield device_accuracy(devices.device(index), devices.jitter_spikes(inputs, index))
 
 
 def merge_variation(chip: Chip, given: Variation) -> Variation:
     """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or one is not 0..1."""
     verify_variation(given)
-    both = {
+    both: dict[str, Any] = {
         name: getattr(chip.variation, name) if value is None else value if name == "levels" else float(value)
         for name, value in asdict(given).items()
     }
     if all(value is None for value in both.values()):
         raise OptionError(
-            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck, dead or levels (on "
-            "the command line --weight 0.1, ...), or write them into the [variation] of its chip file"
+            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or "
+            "jitter (on the command line --weight 0.1, ...), or write them into the [variation] of its chip file"
         )
     return Variation(**both)

@@ -47,28 +47,30 @@ def test_robustness_prints_json_with_every_accuracy(labeled, command):
         1.0, wanted.mean, wanted.std, wanted.min, max(wanted.accuracies))  # fmt: skip
     assert doc["quantiles"]["0.5"] == wanted.quantile(0.5)
     assert doc["variation"] == {"weight": 0.5, "threshold": None, "leak": None, "stuck": None, "dead": None,
-                                "levels": None}  # fmt: skip
+                                "levels": None, "jitter": None}  # fmt: skip
     assert (doc["seed"], doc["n_devices"], doc["n_devices_wanted"], doc["n_samples"]) == (2, 4, 4, 50)
     assert sum(doc["histogram"]["counts"]) == 4 and len(doc["histogram"]["edges"]) == 11
 
 
 def test_robustness_prints_a_table_of_levels_and_deviations(labeled, command):
-    code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --weight 0,0.5 --dead 0.1")
+    code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --weight 0,0.5 --jitter 1")
     program = nw.Program.load("net.nwc")
     with np.load("data.npz") as data:
         found = [
-            [nw.robustness(program, data["x"], data["y"], 3, weight=w, dead=0.1, levels=n) for w in (0.0, 0.5)]
+            [nw.robustness(program, data["x"], data["y"], 3, weight=w, jitter=1, levels=n) for w in (0.0, 0.5)]
             for n in (2, 256)
         ]
     cells = [[f"{100 * r.mean:.2f} +- {100 * r.std:.2f}" for r in row] for row in found]
     assert code == 0 and len({cell for row in cells for cell in row}) == 4
     head, ideal, _, names, *_, first, last = out.splitlines()
-    assert head == "tiny: dead 10 %; 3 devices of seed 0, 50 samples, backend sequence"
+    assert head == "tiny: jitter 1 steps; 3 devices of seed 0, 50 samples, backend sequence"
     assert ideal == "ideal device: 100.00 %; below: mean +- standard deviation in %"
     assert names.split("  ")[0] == "levels" and "weight 0 %" in names and "weight 50 %" in names
     for line, n, row in ((first, "2", cells[0]), (last, "256", cells[1])):
         assert [word.strip() for word in line.split("  ") if word.strip()] == [n, *row]
-    doc = json.loads(command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --dead 0.1 --json")[1])
+    doc = json.loads(
+        command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --weight 0 --jitter 1 --json")[1]
+    )
     assert [point["variation"]["levels"] for point in doc["points"]] == [2, 256]
     assert [point["mean"] for point in doc["points"]] == [row[0].mean for row in found]
 
@@ -103,13 +105,14 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
     [
         (
             "net.nwc --input data.npz",
-            "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead or levels (on the "
-            "command line --weight 0.1, ...), or write them into the [variation] of its chip file",
+            "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or jitter (on "
+            "the command line --weight 0.1, ...), or write them into the [variation] of its chip file",
         ),
         (
             "net.nwc --input data.npz --weight 30",
             "weight=30.0 must be a number from 0 to 1: a standard deviation as a part of the value, 0.1 for 10 %",
         ),
+        ("net.nwc --input data.npz --jitter -1", "jitter=-1.0 must be a number of steps from 0 to 65536"),
         ("net.nwc --input data.npz --levels 4,1", "levels=1 must be a whole number from 2 to 65536"),
         ("net.nwc --input data.npz --levels 4,", "robustness: argument --levels: expected a whole number, got ''"),
         ("net.nwc --input data.npz --weight x", "robustness: argument --weight: expected a number, got 'x'"),
@@ -125,7 +128,7 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
         ),
         ("net.nwc --input data.npz --leek 0.1",
          "robustness: unknown flag '--leek'; choose one of: --leak, --backend, --dead, --device, --help, --input, "
-         "--json, --levels, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
+         "--jitter, --json, --levels, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
     ],
 )  # fmt: skip
 def test_robustness_wrong_input_is_one_sentence(labeled, command, line, text):

@@ -58,7 +58,7 @@ def test_robustness_is_the_same_in_every_backend():
 
 
 VARIES = (
-    "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead or levels (on the command "
+    "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or jitter (on the "
 )
 DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the value, 0.1 for 10 %"
 
@@ -66,7 +66,7 @@ DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({}, VARIES + "line --weight 0.1, ...), or write them into the [variation] of its chip file"),
+        ({}, VARIES + "command line --weight 0.1, ...), or write them into the [variation] of its chip file"),
         ({"weight": -0.1}, f"weight=-0.1 {DEVIATION}"),
         ({"threshold": float("nan")}, f"threshold=nan {DEVIATION}"),
         ({"leak": 30}, f"leak=30 {DEVIATION}"),

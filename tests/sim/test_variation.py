@@ -12,6 +12,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices, extra_bits, varied_decay
 from tests.made.nets import conv_net, dense_net
 from tests.made.random_programs import OF_PROGRAMS, inputs, programs
@@ -271,3 +272,29 @@ def test_decays_by_shift_do_not_vary():
 def test_device_before_the_first_is_refused():
     with pytest.raises(OptionError, match="^index=-1 of a device must be 0 or more$"):
         device(-1, weight=0.1)
+
+
+def test_device_jitter_moves_each_spike_by_its_own_whole_steps():
+    network = dense_net(600, 4)
+    of = Devices(program(network, **{"core.max_in_axons": 600, "core.synapse_bits": 1 << 22}), Variation(jitter=2.0))
+    x = np.zeros((2, 41, 600), np.int32)
+    x[:, 20] = 1
+    inputs = prepare_inputs(of.program.network, x, None)[0]
+    moved, other = (next(iter(of.jitter_spikes(inputs, i).values())) for i in (0, 1))
+    assert (moved.sum(1) == 1).all() and (moved != other).any() and (inputs["in"] == x).all()
+    steps = moved.argmax(1) - 20
+    assert abs(steps.mean()) < 0.2 and steps.std() == pytest.approx(2.02, abs=0.15)
+    x[:, 21] = 1
+    late = of.jitter_spikes(prepare_inputs(of.program.network, x, None)[0], 0)["in"]
+    assert late.max() == 1 and 1 < late.sum(1).mean() < 2  # two that meet are one
+
+
+def test_device_jitter_moves_lines_that_repeat_others_with_them():
+    of = program(dense_net(6, 40, 30, spec=SPEC), **{"weights.source_sign": True})
+    of = Devices(of, Variation(jitter=1.0))
+    found = of.jitter_spikes(prepare_inputs(of.program.network, X, None)[0], 0)
+    lines = of.program.network.inputs["in/copy2"].repeats[1]
+    assert (found["in/copy2"] == found["in"][..., lines]).all() and (found["in"] != X).any()
+    y = np.arange(len(X))
+    accuracies = {nw.robustness(of.program, X, y, 2, jitter=1.0, backend=b).accuracies for b in ("reference", "cycle")}
+    assert len(accuracies) == 1
