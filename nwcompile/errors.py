@@ -8,6 +8,7 @@ the file that raises it or in the `__init__` of its folder, else from the class.
 import difflib
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -125,6 +126,14 @@ class NwWarning(UserWarning):
 
 
 MOST_OF_A_KIND = 5  # Places listed that exceed the same limit; the others are counted.
+
+
+def warn_user(message: str) -> None:
+    """Warn with NwWarning at the innermost line that is not of this package, whatever functions lie between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, NwWarning, stacklevel=level)
 
 
 def first_places(places: Sequence[str], kind: str) -> list[str]:

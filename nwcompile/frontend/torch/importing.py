@@ -1,13 +1,12 @@
 """Import a module: try every axis order with known layers, else look for hand-written neurons; compare the spikes."""
 
-import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, NwWarning, shown
+from nwcompile.errors import ModelError, shown, warn_user
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer, verify_samples
@@ -31,7 +30,7 @@ from nwcompile.frontend.torch.modules import (
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
-from nwcompile.frontend.torch.operators.roll import StepEntriesError
+from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.readouts import Tries, find_readout
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
@@ -104,9 +103,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
             imported = _import_hand_written(module, x, layout, attempts.refused)
         if imported is None:
             raise _explain_failure(attempts, module, example_input, layout, relu)
-        network, n_steps = _prove_import(imported, module, x, layout), imported.n_steps
+        n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
+        network = _prove_import(imported, module, x, layout)
     if network.left_out:
-        warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
+        warn_user(f"{type(module).__name__}: {network.left_out}")
     network = network.change_layout(layout, n_steps if layout == "B" else None)
     return replace(network, real_example=bool((x != x.trunc()).any()))
 
@@ -209,9 +209,15 @@ def _try_operators(
     step by step.
     """
     leads = leads or (("once",) if layout == "B" else (layout, "B"))
-    results = [_import_or_refuse(module, x, lead) for lead in leads]
-    for result in results:
-        if isinstance(result, Imported) and (result.n_states or layout == "B"):
+    results: list[Imported | ModelError | ModuleFailedError] = []
+    for lead in leads:
+        result = _import_or_refuse(module, x, lead)
+        if isinstance(result, Imported) and (result.n_states or lead == "once"):
+            return result
+        results.append(result)
+    if isinstance(results[0], OneStepError):
+        result = _import_or_refuse(module, x, "B")
+        if isinstance(result, Imported) and not result.n_states:
             return result
     first = next((result for result in results if not isinstance(result, ModuleFailedError)), None)
     last = results[-1]
@@ -260,9 +266,10 @@ def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> I
                 longer = torch.cat([x[:1]] * -(-n_steps // x.shape[1]), 1)
                 return import_operators(module, longer, lead, _name_input(module))
         except ModelError as e:
-            if e.code != TOO_FEW_STEPS or n_steps == given[-1]:
-                raise
-            refused = e
+            if refused is None or not isinstance(refused, DifferentStepsError):
+                refused = e
+            if e.code != TOO_FEW_STEPS and not isinstance(e, DifferentStepsError):
+                break
         except ModuleFailedError:
             if refused is None:
                 raise

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -265,19 +265,35 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
     taken = region.inputs[:1] if region.signs else region.inputs  # what is added before the step is in the first one
     dtypes = (n.dtype for n in region.nodes if n.dtype is not None and n.dtype.is_floating_point)
     example = torch.zeros(1, *drop_ones(region.shape), dtype=next(dtypes, torch.float32))
+    is_reshaped = any(
+        drop_ones(n.shape) != drop_ones(n.refs[0].node.shape) for n in region.nodes if n.name == "reshape"
+    )
+
+    def find_shape(node: Node) -> tuple[int, ...]:  # a view to another shape is the same neurons
+        return region.shape if is_reshaped and node.size == prod(region.shape) else node.shape
+
+    def fit_constant(value: Any, node: Node) -> Any:
+        value = _fill_equal(value) if node.name == "heaviside" else value
+        is_spread = is_reshaped and isinstance(value, torch.Tensor) and value.numel() > 1
+        return value.expand(node.shape).reshape(find_shape(node)) if is_spread else value
 
     def step(state: States, *sums: torch.Tensor, **_) -> tuple[dict, torch.Tensor | None]:
         values: dict[tuple[Node, int], Any] = {}
         for (node, delay), key in states.items():
-            value = getattr(state, key).reshape(node.shape)
+            value = getattr(state, key).reshape(find_shape(node))
             values[node, delay] = value != 0 if node.dtype == torch.bool else value
         for ref in region.inputs:
             values[ref.node, ref.delay] = torch.zeros((), dtype=example.dtype)
         for ref, x in zip(taken, sums, strict=False):  # neurons without an input have one
-            values[ref.node, ref.delay] = x.reshape(ref.node.shape if ref.node.size == x.numel() else region.shape)
+            values[ref.node, ref.delay] = x.reshape(
+                find_shape(ref.node) if ref.node.size == x.numel() else region.shape
+            )
         for node in region.nodes:
-            options = {"find_constant": _fill_equal} if node.name == "heaviside" else {}
-            values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay], **options)
+            if is_reshaped and node.name == "reshape":
+                values[node, 0] = values[node.refs[0].node, node.refs[0].delay]
+                continue
+            fit = partial(fit_constant, node=node)
+            values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay], find_constant=fit)
         becomes = {key: values[node, delay - 1] for (node, delay), key in states.items()}
         if not region.fires:
             read = states.get((region.result, 1), "y")

@@ -321,14 +321,15 @@ class OperatorRecorder(TorchDispatchMode):
         return result
 
     def _record_shared(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Hold a tensor that was given the memory of another one, as `copy.copy` does, as a view of it."""
+        """Hold a tensor that was given the memory of another one, by `.data =` or `copy.copy`, as a view of it."""
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
         for other in reversed(self.alive):
-            if other is not tensor and other.data_ptr() == tensor.data_ptr() and other.shape == tensor.shape:
+            if other is not tensor and place == (other.data_ptr(), other.shape, other.stride()):
                 self._find_op(other)
                 shared = self._hold_tensor(other)
                 self._hold(tensor, Held(shared.op, shared, (aten.alias.default, (), {}, None), shared.base.n_writes))
                 return tensor
-        raise ModelError(f"{self._find_site()}: torch's set_ cannot be followed; assign a new tensor")
+        raise ModelError(f"{self._find_site()}: assigning .data or set_ cannot be followed; assign a new tensor")
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
         if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:
@@ -372,7 +373,8 @@ class OperatorRecorder(TorchDispatchMode):
         """Return the operator whose result the tensor holds now."""
         held = self._hold_tensor(tensor)
         if held.address != tensor.data_ptr():
-            raise ModelError(f"{self._find_site()}: assigning .data cannot be followed; assign a new tensor")
+            self._record_shared(tensor)
+            held = self.held[id(tensor)]
         self._update_view(held)
         return held.op
 

@@ -29,6 +29,14 @@ ENTRY = "entry"  # of a map of the input, each of which is what one step takes
 MIN_EQUAL = 2  # steps with the same operators
 
 
+class DifferentStepsError(ModelError):
+    """No two steps in a row of the example compute the same; those of a longer one may."""
+
+
+class OneStepError(ModelError):
+    """The module has no loop over steps, and its input has no axis of them."""
+
+
 class StepEntriesError(ModelError):
     """The steps of the module are entries of one map of its input."""
 
@@ -169,7 +177,7 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
             node.values = dict(enumerate(inputs))
         if node.name == ENTRY:
             node.values = {op.step: op for op in ops if op.name == ENTRY and op.operands == node.op.operands}
-    _follow_back(nodes, first)
+    _follow_back(nodes, first, n_steps)
     node_of = {op: (node, t) for node in nodes for t, op in node.values.items() if is_op(op) and op.depends}
     node_of |= {op: (node, t) for node in nodes if node.name == "input" for t, op in node.values.items()}
     for t in (*range(first), *range(last + 1, n_steps)):
@@ -267,6 +275,9 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
 
 
 def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> ModelError:
+    if len(steps) == 1:
+        text = "the module computes one step; give the steps an axis, as layout='BT' takes it"
+        return OneStepError(text, code="NW2308")
     if len(steps) < 2 * MIN_EQUAL:
         return ModelError(
             f"{len(steps)} steps are too few to find what every step computes; give more steps", code="NW2308"
@@ -284,7 +295,7 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
     pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
     op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
     where = "" if op is None else f"{op.site}: torch's {op.name}: "
-    return ModelError(
+    return DifferentStepsError(
         f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
         "same numbers, for every step"
     )
@@ -316,7 +327,7 @@ def _verify_operands(op: Op, node: Node, first: int, place: dict[Op, int]) -> No
             )
 
 
-def _follow_back(nodes: list[Node], first: int) -> None:
+def _follow_back(nodes: list[Node], first: int, n_steps: int) -> None:
     """Find every node's operators before step `first`, and its initial value, by the arguments of later steps."""
     waiting = [(node, first) for node in nodes]
     while waiting:
@@ -331,9 +342,10 @@ def _follow_back(nodes: list[Node], first: int) -> None:
                 given.reverse()
             pairs = list(zip(expected, given, strict=True)) if len(expected) == len(given) else []
         for ref, value in pairs:
-            if is_ref(ref) and t - ref.delay not in ref.node.values:
-                ref.node.values[t - ref.delay] = value
-                waiting.append((ref.node, t - ref.delay))
+            early = t - ref.delay if is_ref(ref) else -n_steps  # no value is read longer ago
+            if early > -n_steps and early not in ref.node.values:
+                ref.node.values[early] = value
+                waiting.append((ref.node, early))
 
 
 def _match_partial_sum(node: Node, op: Any, t: int) -> list[tuple[Ref, Any]]:

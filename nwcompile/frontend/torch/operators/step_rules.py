@@ -57,20 +57,21 @@ def _unpack_parts(do: "Unroller", results: list[Op], like: Steps) -> Any:
     return [replace(like, entries=[do.emit(None, result, i) for result in results]) for i in range(n)]
 
 
-def _slice(do: "Unroller", op: Op, steps: Steps, axis: int = 0, start=None, end=None, stride: int = 1) -> Steps:
+def _slice(do: "Unroller", op: Op, steps: Steps, axis: int = 0, start=None, end=None, stride: int = 1) -> Steps | Op:
     axis %= len(steps.shape)
     if axis != steps.axis:
         return do.map_steps(steps, lambda e: do.emit(op.func, e, axis, start, end, stride))
     return _cut_steps(do, steps, range(steps.shape[axis])[slice(start, end, stride)])
 
 
-def _cut_steps(do: "Unroller", steps: Steps, places: range) -> Steps:
-    """Return the steps at these places of the axis of steps."""
+def _cut_steps(do: "Unroller", steps: Steps, places: range) -> Steps | Op:
+    """Return the steps at these places of the axis of steps; one step as its operator."""
     right = steps.right
     wanted = [places[k : k + right] for k in range(0, len(places), right)]
     if steps.left != 1 or any(len(w) != right or w[0] % right or w.step != 1 for w in wanted if right > 1):
         raise do.make_refusal("a slice of an axis that holds steps and entries", "slice before they are merged")
-    return Steps(entries=[steps.entries[w[0] // right] for w in wanted], axis=steps.axis, right=right)
+    entries = [steps.entries[w[0] // right] for w in wanted]
+    return entries[0] if len(entries) == 1 else replace(steps, entries=entries)
 
 
 def _flip(do: "Unroller", op: Op, steps: Steps, axes) -> Steps:
@@ -309,7 +310,7 @@ def _select_scatter(do: "Unroller", op: Op, whole, part, axis: int, index: int) 
         pairs = [(row[0], e) for row, e in zip(rows, part.entries, strict=True)]
         return replace(timed, entries=[do.emit(op.func, w, p, axis, index) for w, p in pairs])
     if is_op(whole):
-        if whole.depends:
+        if whole.depends or whole.value.shape[axis] < do.n_steps:  # such as a buffer of past spikes
             return None
         whole = Steps(entries=_slice_constant(do, whole, axis, 1), axis=axis)
     if whole.axis != axis or whole.n_inside != 1:
@@ -324,6 +325,9 @@ def _slice_scatter(do: "Unroller", op: Op, whole, part, *place) -> Steps | None:
     given = dict(zip(("axis", "start", "end", "stride"), place, strict=False))
     axis, start, end = given.get("axis", 0) % op.value.ndim, given.get("start"), given.get("end")
     stride = given.get("stride", 1)
+    is_timed = not whole.depends and whole.value.shape[axis] >= do.n_steps if is_op(whole) else whole.axis == axis
+    if is_timed and is_op(part) and part.step >= 0 and part.value.shape[axis] == 1:
+        part = Steps(entries=[part], axis=axis)
     timed = part if isinstance(part, Steps) else whole
     if not isinstance(timed, Steps):
         return None

@@ -8,13 +8,24 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import dropwhile
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import NEVER, Op, Site, aten, call_operator, constant_op, is_op, make_op
+from nwcompile.frontend.torch.operators.record import (
+    NEVER,
+    RESHAPES,
+    Op,
+    Site,
+    aten,
+    call_operator,
+    constant_op,
+    is_op,
+    make_op,
+)
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps
 
@@ -262,9 +273,15 @@ def _read_repeat(op: Op, source: Op, entries: torch.Tensor) -> Repeat | None:
             continue
         written = (steps == torch.arange(steps.shape[1])).all(1)
         is_repeat = written.any() and bool((written | (steps == -1).all(1)).all())
-        if is_repeat and (without in given or (one in given and is_leading)):
+        # Python drops leading axes of one entry of what it assigns.
+        is_whole = without in given or _drop_leading_ones(without) == list(source.value.shape)
+        if is_repeat and (is_whole or (one in given and is_leading)):
             return Repeat(source, axis, tuple(written.tolist()))
     return None
+
+
+def _drop_leading_ones(shape: list[int]) -> list[int]:
+    return list(dropwhile(lambda n: n == 1, shape))
 
 
 def count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
@@ -278,7 +295,7 @@ def count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
             inside = op.site.frames[: op.site.n_inside]  # a part may be called at several places
             runs[op.site.modules, inside or op.site.frames, op.name].append(op)
     runs = {place: run for place, run in runs.items() if any(op.depends for op in run)}
-    counts = Counter(len(run) for run in runs.values() if len(run) > 1)
+    counts = Counter(len(run) for (_, _, name), run in runs.items() if len(run) > 1 and name not in RESHAPES)
     if not counts:
         return 1, {}
     n_steps = counts.most_common(1)[0][0]

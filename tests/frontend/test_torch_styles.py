@@ -1,0 +1,244 @@
+"""Modules in further styles of research code, imported from the operators that they run."""
+
+import re
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.errors import ModelError, NwWarning
+from tests.made.spikes import spike_tensor
+
+N_IN, N = 6, 12
+
+
+def fire(v, threshold=0.5):
+    return (v > threshold).float()
+
+
+class Net(torch.nn.Module):
+    """A layer of weights, and neurons whose loop is `run(fc, x)`."""
+
+    def __init__(self, run, n_in=N_IN, n=N):
+        super().__init__()
+        torch.manual_seed(1)
+        self.fc = torch.nn.Linear(n_in, n)
+        self.fc.weight.data *= 3
+        self.run = run
+
+    def forward(self, x):
+        return self.run(self.fc, x)
+
+
+def verify_spikes(module, example, x, **options):
+    """Import a module that returns all spikes `[B, T, ...]`; its last layer must spike as the module does on `x`."""
+    network = nw.from_torch(module, example, **options)
+    with torch.no_grad():
+        expected = module(x)
+    run = nw.simulate(network, x.numpy())
+    assert 0.05 < expected.mean() < 0.95
+    got = run.spikes[network.outputs[0]]
+    np.testing.assert_array_equal(got.reshape(expected.shape), expected.numpy())
+    return network
+
+
+class State(NamedTuple):
+    v: torch.Tensor
+    fired: torch.Tensor
+
+
+def fire_once(fc, x):  # integrators without a leak
+    states = [State(torch.zeros(len(x), N), torch.zeros(len(x), N)) for _ in range(2)]
+    second, sent = torch.eye(N) * 2, []
+    for t in range(x.shape[1]):
+        h = fc(x[:, t])
+        for i in range(2):
+            v = states[i].v + (h if i == 0 else h @ second)
+            h = fire(v) * (1 - states[i].fired)
+            states[i] = State(v, torch.maximum(states[i].fired, h))
+        sent.append(h)
+    spikes = torch.stack(sent, 1)
+    return spikes * torch.arange(x.shape[1], 0, -1.0).view(1, -1, 1)
+
+
+def test_spikes_that_are_weighted_by_step():
+    x = spike_tensor(3, 8, N_IN)
+    module = Net(fire_once)
+    network = nw.from_torch(module, x)
+    with torch.no_grad():
+        expected = module(x)
+    run = nw.simulate(network, x.numpy(), record="all")
+    np.testing.assert_allclose(nw.read_out(run).reshape(expected.shape), expected.numpy(), 1e-6)
+    assert expected.any()
+
+
+def reset(v, x):
+    v = 0.5 * v + x
+    return v * (1 - fire(v)), fire(v)
+
+
+def over_steps(fc, x):  # a batch alone is contiguous, so that torch adds the bias with the product
+    current, v, sent = fc(x.permute(1, 0, 2)), torch.zeros(len(x), N), []
+    for step in current:
+        v, s = reset(v, step)
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def split(fc, x):
+    v, sent = torch.zeros(len(x), N), []
+    for part in x.split(1, dim=1):
+        v, s = reset(v, fc(part.squeeze(1)))
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def shift(fc, x):  # parts of one step, joined to the steps before
+    late = torch.cat([torch.zeros_like(x[:, :1]), x[:, :1], x[:, 1:-1]], 1)
+    return split(fc, late)
+
+
+def convolve_split(_, x):
+    kernel, v, sent = torch.linspace(-1, 2, 18).view(2, 1, 3, 3), torch.zeros(len(x), 2, 2, 3), []
+    for part in x.unflatten(2, (1, 2, 3)).split(1, dim=1):
+        v, s = reset(v, torch.nn.functional.conv2d(part.squeeze(1), kernel, padding=1))
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def assign_slices(fc, x):  # every step keeps its axis
+    v, sent = torch.zeros(len(x), 1, N), torch.zeros(len(x), x.shape[1], N)
+    for t in range(x.shape[1]):
+        v, s = reset(v, fc(x[:, t : t + 1]))
+        sent[:, t : t + 1] = s
+    return sent
+
+
+def mask_weights(fc, x):  # in every forward, as dendrites with sparse weights do
+    fc.weight.data = fc.weight.data * (fc.weight.data > 0)
+    return split(fc, x)
+
+
+def view_groups(fc, x):  # thresholds of groups; the membrane is given back as one row
+    thresholds, v, sent = torch.tensor([[0.3], [0.5], [0.9]]), torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        v = 0.9 * v + fc(x[:, t])
+        groups = v.view(len(x), 3, -1)
+        s = (groups > thresholds).float()
+        v = (groups - s * thresholds).reshape(len(x), -1)
+        sent.append(s.flatten(1))
+    return torch.stack(sent, 1)
+
+
+LOOPS = (over_steps, split, convolve_split, shift, assign_slices, mask_weights, view_groups)
+
+
+@pytest.mark.parametrize("run", LOOPS)
+def test_loops(run):
+    verify_spikes(Net(run), spike_tensor(2, 8, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+
+
+def test_one_image_is_written_into_all_steps():
+    def run(fc, image):
+        steps = torch.zeros(8, *image.shape)
+        steps[:] = image
+        return split(fc, steps.transpose(0, 1))
+
+    torch.manual_seed(2)
+    verify_spikes(Net(run), torch.rand(1, N_IN), torch.rand(3, N_IN), layout="B")
+
+
+def test_module_of_one_step():
+    class OneStep(torch.nn.Module):  # spikes are worth up to 4, so that one step is enough
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.a, self.b = torch.nn.Linear(N_IN, N), torch.nn.Linear(N, 3)
+
+        def forward(self, image):
+            steps, v = image.unsqueeze(0).repeat(1, 1, 1), 0
+            for current in self.a(steps):
+                v = v * 0.25 + current * 3
+                s = torch.round(torch.clamp(v, 0, 4))
+                v = v - s
+            return self.b(s)
+
+    torch.manual_seed(2)
+    module, x = OneStep(), torch.rand(3, N_IN)
+    network = nw.from_torch(module, x[:2], layout="B")
+    run = nw.simulate(network, x.numpy())
+    with torch.no_grad():
+        expected = module(x)
+    assert run.output.shape == (3, 1, 3)
+    np.testing.assert_allclose(nw.read_out(run).reshape(3, 3), expected.numpy(), 1e-5, 1e-6)
+
+
+def test_module_of_one_step_with_a_state_is_refused():
+    class Keeping(torch.nn.Module):
+        v = 0.0
+
+        def forward(self, image):
+            self.v = 0.5 * self.v + image
+            return fire(self.v)
+
+    with pytest.raises(ModelError, match="the module computes one step; give the steps an axis, as layout='BT' takes"):
+        nw.from_torch(Keeping(), torch.rand(2, N_IN), layout="B")
+
+
+def adapt(fc, x):  # states behind states, which two steps of an example of four do not show
+    zeros = torch.zeros(len(x), N)
+    states, sent = [[zeros] * 4 for _ in range(2)], []
+    for t in range(x.shape[1]):
+        h = fc(x[:, t])
+        for i, (v, b, trace, s) in enumerate(states):
+            trace = 0.7 * trace + s
+            b = 0.95 * b + 0.2 * trace
+            v = 0.8 * v + h - s * (0.3 + b)
+            s = (v > 0.3 + b).float()
+            states[i] = [v, b, trace, s]
+            h = s.roll(1, -1) * 2
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+@pytest.mark.parametrize("n_steps", [4, 8])
+def test_example_of_few_steps_with_states_behind_states(n_steps):
+    verify_spikes(Net(adapt), spike_tensor(2, n_steps, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+
+
+def test_steps_that_differ_are_refused_with_the_step_of_the_example():
+    def run(fc, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = reset(v, fc(x[:, t]) * (t + 1))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+    with pytest.raises(ModelError, match=re.escape("torch's mul: step 4 of the example computes something else")):
+        nw.from_torch(Net(run), spike_tensor(2, 8, N_IN))
+
+
+class TwoInputs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.fc = torch.nn.Linear(N_IN + 2, N)
+
+    def forward(self, a, b):
+        v, sent = torch.zeros(len(a), N), []
+        for t in range(a.shape[1]):
+            v, s = reset(v, self.fc(torch.cat([a[:, t], b[:, t]], -1)))
+            sent.append(s)
+        return torch.stack(sent, 1).sum(1) * a.mean()  # of all samples: no readout
+
+
+def test_warnings_name_the_line_of_the_user():
+    example = spike_tensor(2, 8, N_IN), spike_tensor(2, 8, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nw.from_torch(TwoInputs(), example)
+    (warning,) = [w for w in caught if issubclass(w.category, NwWarning)]
+    assert warning.filename == __file__
