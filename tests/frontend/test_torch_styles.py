@@ -133,7 +133,28 @@ def view_groups(fc, x):  # thresholds of groups; the membrane is given back as o
     return torch.stack(sent, 1)
 
 
-LOOPS = (over_steps, split, convolve_split, shift, assign_slices, mask_weights, view_groups)
+def roll_buffer(fc, x):  # delays by a tensor of the latest inputs
+    buffer, taps = torch.zeros(4, len(x), N_IN), torch.tensor([0.2, 0.0, 1.0, 0.5])
+    v, sent = torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        buffer = torch.roll(buffer, 1, 0)
+        buffer[0] = x[:, t]
+        v, s = reset(v, fc(torch.einsum("l,lbi->bi", taps, buffer)))
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def join_buffer(fc, x):  # recurrence from a tensor of the latest spikes, the newest last
+    buffer, taps = torch.zeros(len(x), 3, N), torch.linspace(-1.0, 1.0, 3 * N).view(3, N)
+    v, sent = torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        v, s = reset(v, fc(x[:, t]) + (buffer * taps).sum(1))
+        buffer = torch.cat([buffer[:, 1:], s.unsqueeze(1)], 1)
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+LOOPS = (over_steps, split, convolve_split, shift, assign_slices, mask_weights, view_groups, roll_buffer, join_buffer)
 
 
 @pytest.mark.parametrize("run", LOOPS)

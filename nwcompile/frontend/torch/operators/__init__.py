@@ -42,7 +42,7 @@ from nwcompile.frontend.torch.operators.neurons import (
 )
 from nwcompile.frontend.torch.operators.readout import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
-from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts
+from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
 from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 from nwcompile.frontend.torch.operators.unroll import NO_STATISTICS, unroll_steps
@@ -121,7 +121,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
     for options in attempts:
         try:
-            graph = correct_starts(choose_entries(drop_sums(roll_steps(outputs, inputs, **options))))
+            graph = correct_starts(choose_entries(drop_sums(expand_buffers(roll_steps(outputs, inputs, **options)))))
             assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
             _verify_later(graph)
             given = [op.value for op in graph.inputs]

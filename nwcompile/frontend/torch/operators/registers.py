@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import networkx as nx
 import torch
 
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value
+from nwcompile.frontend.torch.operators.connect import MOVES
+from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value, run_node
 from nwcompile.frontend.torch.operators.neurons import find_cores, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.record import aten, constant_op, make_op
 from nwcompile.frontend.torch.operators.roll import ENTRY, compute_before
@@ -60,6 +62,62 @@ def choose_entries(graph: StepGraph) -> StepGraph:
             node.op, node.args = total.op, total.args
         nodes.append(node)
     return replace(graph, nodes=nodes)
+
+
+def expand_buffers(graph: StepGraph) -> StepGraph:
+    """Return the graph with the values of earlier steps instead of each tensor that only keeps the latest of them.
+
+    Operators only move the entries of such a tensor and write one value, as torch.roll and buffer[0] = x do.
+    """
+    edges = nx.DiGraph([(ref.node, node) for node in graph.nodes if node.name in MOVES for ref in node.refs])
+    groups = [group for group in nx.strongly_connected_components(edges) if edges.subgraph(group).edges]
+    dropped: set[Node] = set()
+    for group in groups:
+        kept = [node for node in graph.nodes if node in group and any(d for u, d in graph.users[node] if u in group)]
+        if len(kept) == 1 and _expand_buffer(graph, kept[0], [node for node in graph.nodes if node in group]):
+            dropped |= {n for n in group - {kept[0]} if all(user in group for user, _ in graph.users[n])}
+    return replace(graph, nodes=[node for node in graph.nodes if node not in dropped])
+
+
+def _expand_buffer(graph: StepGraph, buffer: Node, group: list[Node]) -> bool:
+    """Make a buffer the stack of a value in this step and in earlier ones; return whether it is one."""
+    written = {(ref.node, ref.delay) for node in group for ref in node.refs if ref.node not in group}
+    late = {ref.delay for node in group for ref in node.refs if ref.node is buffer}
+    start = find_first_value(buffer, 1 - buffer.shift)
+    has_constants = any(not operand.depends for node in group for operand in node.op.operands)
+    if len(written) != 1 or late != {1} or start is None or has_constants or buffer in graph.returned:
+        return False
+    ((source, delay),) = written
+    numbers = torch.arange(source.size)  # of entries; those of the buffer in the step before are negative
+    places = {
+        (source, delay): numbers.reshape(source.shape),
+        (buffer, 1): -1 - torch.arange(buffer.size).reshape(buffer.shape),
+    }
+    for node in group:
+        places[node, 0] = run_node(node, lambda ref: places[ref.node, ref.delay])
+    written_at = places[buffer, 0].reshape(-1)
+    entries, ages = written_at.clone(), torch.zeros_like(written_at)
+    while bool((entries < 0).any()) and int(ages.max()) < graph.n_steps:
+        ages += entries < 0
+        entries = torch.where(entries < 0, written_at[-1 - entries.clamp(max=-1)], entries)
+    for axis in range(len(buffer.shape)):
+        age, rows = (v.reshape(buffer.shape).movedim(axis, 0).flatten(1) for v in (ages, entries))
+        if rows.shape[1] == source.size and bool((rows == numbers).all()) and bool((age == age[:, :1]).all()):
+            break
+    else:
+        return False
+    delays = [delay + int(k) for k in age[:, 0]]
+    for k, d in enumerate(delays):
+        t = buffer.shift - 1 - d - source.shift  # when the source had what the buffer starts with
+        first, known = start.select(axis, k).reshape(source.shape), find_first_value(source, -t - source.shift)
+        if t >= 0 or (known is not None and not torch.equal(known, first)):
+            return False
+        source.values.setdefault(t, constant_op(first, buffer.op.site))
+    is_row = source.shape == buffer.shape[:axis] + buffer.shape[axis + 1 :]
+    func = aten.stack.default if is_row else aten.cat.default
+    buffer.op = make_op(func, ([source.op] * len(delays), axis), {}, buffer.op.value, buffer.op.site)
+    buffer.args, buffer.kwargs = ([Ref(source, d) for d in delays], axis), {}
+    return True
 
 
 def _make_node(func, *refs: Ref) -> Node:
