@@ -19,7 +19,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from nwcompile.errors import ModelError, NwError, OptionError, nearest_first, one_line, unknown_choice
+from nwcompile.errors import NwError, OptionError, nearest_first, one_line, unknown_choice
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -61,10 +61,10 @@ def load_plugin(group: str, kind: str, name: str) -> Any:
         raise OptionError(f"{_from(first)} cannot give {kind} {name!r}: {reason}") from None
 
 
-def import_function(spec: str, code: str) -> Callable:
+def import_function(spec: str, error: type[NwError], code: str) -> Callable:
     """Import the function that `package.module:function` names; modules of the current folder are found.
 
-    Raises ModelError with this error code if there is no such module or function, or if the import or a call fails.
+    Raises `error` with this code if there is no such module or function, or if the import or a call fails.
     """
     name, _, attribute = spec.partition(":")
     if "" not in sys.path:
@@ -76,18 +76,18 @@ def import_function(spec: str, code: str) -> Callable:
     except (Exception, SystemExit) as e:
         if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
             text = f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed"
-            raise ModelError(text, code=code) from None
-        raise ModelError(f"{spec}: importing {name} failed: {one_line(e)}", code=code) from None
+            raise error(text, code=code) from None
+        raise error(f"{spec}: importing {name} failed: {one_line(e)}", code=code) from None
     function = getattr(module, attribute, None)
     if not callable(function):
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         listed = ", ".join(nearest_first(attribute, names)) or "none"
-        raise ModelError(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}", code=code)
-    return name_failures(spec, function, code)
+        raise error(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}", code=code)
+    return name_failures(spec, function, error, code)
 
 
-def name_failures(spec: str, function: Callable, code: str) -> Callable:
-    """Wrap a user's function: an exception in it becomes a ModelError that names `spec`, the file and the line."""
+def name_failures(spec: str, function: Callable, error: type[NwError], code: str) -> Callable:
+    """Wrap a user's function: an exception in it becomes an `error` that names `spec`, the file and the line."""
 
     @wraps(function)
     def call(*given, **named):
@@ -98,8 +98,9 @@ def name_failures(spec: str, function: Callable, code: str) -> Callable:
         except (Exception, SystemExit) as e:
             inside = extract_tb(e.__traceback__)[1:]
             place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
-            raise ModelError(f"{spec}: raised {one_line(e)}{place}", code=code) from e
+            raise error(f"{spec}: raised {one_line(e)}{place}", code=code) from e
 
+    call.__qualname__ = spec  # what the manifest of a program names
     return call
 
 

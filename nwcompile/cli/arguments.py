@@ -87,7 +87,7 @@ def read_options(args: argparse.Namespace) -> Options:
     given |= read_bits(args.bits) if given["bits"] is not None else {}
     for name in METHODS:
         if ":" in (spec := given[name] or ""):
-            given[name] = plugins.import_function(spec, "NW1101")
+            given[name] = plugins.import_function(spec, OptionError, "NW1101")
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -141,6 +141,13 @@ class TriedCores(TypedDict):
     objective: float
 
 
+class FewestCores(TypedDict):
+    """In programs of older versions: the fewest cores that hold the network, if the partitioner chose more."""
+
+    n_cores: int
+    step_us: float
+
+
 class Manifest(TypedDict, total=False):
     """The manifest of a program; every entry may be absent."""
 
@@ -153,6 +160,7 @@ class Manifest(TypedDict, total=False):
     warnings: list[str]
     price: Price
     tried_cores: list[TriedCores]
+    fewest_cores: FewestCores
 
 
 def verify_manifest(manifest: dict) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,20 @@ class Node:
     constant: int | None = None
     axon_of: np.ndarray | None = None
     repeats: tuple[str, np.ndarray] | None = None
+
+    @property
+    def filled_by(self) -> list:
+        """Plain values for files: the constant of an input that takes no samples, or None, an input and its lines."""
+        if self.repeats is not None:
+            return [None, self.repeats[0], self.repeats[1].tolist()]
+        return [] if self.constant is None else [self.constant]
+
+    @classmethod
+    def from_file(cls, name: str, shape: tuple[int, ...], filled_by: list) -> "Node":
+        """Return the input with these values of `filled_by`. Raises ValueError, TypeError or IndexError for others."""
+        constant, *repeats = filled_by or [None]
+        lines = (str(repeats[0]), np.array(repeats[1], np.int64)) if repeats else None
+        return cls(name, shape, constant=None if constant is None else index(constant), repeats=lines)
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec | NeuronProgram):
@@ -319,15 +334,24 @@ class Network:
                 raise ModelError(f"connection {c.source!r} -> {c.target!r}: {c.target!r} is an input")
             c.verify(self.node(c.source).shape, self.node(c.target).input_shape)
         for node in self.inputs.values():
-            of, lines = node.repeats or (node.name, np.arange(node.n_neurons))
-            if of not in self.inputs or len(lines) != node.n_neurons or max(lines) >= self.node(of).n_neurons:
-                raise ModelError(f"input {node.name!r}: repeats must be an input, and one of its lines for each line")
+            if node.repeats is not None:
+                self._verify_repeats(node, *node.repeats)
         for node in self.nodes.values():
+            if node.repeats is not None:
+                raise ModelError(f"layer {node.name!r}: only an input repeats lines of another")
             if node.neuron is not None:
                 node.neuron.verify(node.name, node.shape)
             _verify_axons(node)
         self._verify_numbers()
         _ = self.order
+
+    def _verify_repeats(self, node: Node, of: str, lines: np.ndarray) -> None:
+        source = self.inputs.get(of)
+        n_lines = 0 if source is None or source.repeats is not None or node.constant is not None else source.n_neurons
+        is_index = lines.dtype.kind in "iu" and lines.shape == (node.n_neurons,)
+        if not is_index or lines.min() < 0 or lines.max() >= n_lines:
+            text = "repeats must be an input that repeats none, and one of its lines for each line"
+            raise ModelError(f"input {node.name!r}: {text}")
 
     def _verify_numbers(self) -> None:
         fixed = {node.name: node.neuron.is_fixed for node in self.nodes.values() if node.neuron is not None}

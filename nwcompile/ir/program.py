@@ -234,7 +234,7 @@ class Program:
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
             "network_hash": self.network.hash,
-            "inputs": [_pack_input(n) for n in self.network.inputs.values()],
+            "inputs": [[n.name, list(n.shape), *n.filled_by] for n in self.network.inputs.values()],
             "nodes": [pack.pack_node(n) for n in self.network.nodes.values()],
             "connections": [
                 pack.pack_fields(f"connection{i}", c.canonical_fields()) for i, c in enumerate(self.network.connections)
@@ -367,13 +367,6 @@ def _upgrade_schema_1(manifest: dict) -> dict:
     return {**manifest, "schema": SCHEMA} | ({"options": options} if options else {})
 
 
-def _pack_input(node: Node) -> list:
-    """Name and shape of an input, then its constant, or None and the lines that it repeats."""
-    always = [] if node.constant is None else [node.constant]
-    repeats = [] if node.repeats is None else [None, node.repeats[0], node.repeats[1].tolist()]
-    return [node.name, list(node.shape), *always, *repeats]
-
-
 class _Pack:
     """Collect arrays by name, and return plain values for JSON."""
 
@@ -469,8 +462,7 @@ def _unpack_network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
 
     inputs = {}
     for name, shape, *more in table["inputs"]:
-        repeats = (more[1], np.array(more[2], np.int64)) if len(more) > 1 else None
-        inputs[name] = Node(name, tuple(shape), constant=more[0] if more else None, repeats=repeats)
+        inputs[name] = Node.from_file(name, tuple(shape), more)
     nodes = {}
     for name, shape, row, *shared in table["nodes"]:
         spec: NeuronSpec | NeuronProgram | None = None

@@ -15,10 +15,11 @@ RULES = {
     "time": "the fewest cores that hold the network, as the chip has no times",
     "energy": "as many cores as take the least energy",
     "edp": "as many cores as minimize energy times time",
-    "cores": "the fewest cores that hold the network, then the shortest step",
+    "cores": "the fewest cores that hold the network",
     "traffic": "the fewest cores that hold the network, then the least traffic",
 }
-NO_BOUND = "no lower bound: the chip has no times, or the mapping itself changes the network (shared axons, copies)"
+NO_TIMES = "no lower bound: the chip has no times"
+NO_BOUND = "no lower bound is known where some cores are faster than others, neurons share axons, or neurons are copied"
 
 
 def explain_mapping(program: Program, run: Run, doc: dict) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def explain_mapping(program: Program, run: Run, doc: dict) -> dict[str, Any]:
     `tried_cores`: as in the manifest. `least`: lower bounds over all mappings on as many cores (`same_cores`) and on
     any number (`any_cores`), each as `cost/least.py:Least`. `rows`: pairs of a keyword and its text.
     """
-    options, tried = program.manifest.get("options", {}), program.manifest.get("tried_cores", [])
+    options, tried = program.manifest.get("options", {}), _read_tried(program.manifest)
     n_cores = program.mapping.n_cores
     least = {
         "same_cores": asdict(find_lower_bounds(program, run, n_cores)),
@@ -36,23 +37,30 @@ def explain_mapping(program: Program, run: Run, doc: dict) -> dict[str, Any]:
     rows = [
         ["binds", _binding_text(doc)],
         ["tried", _tried_text(doc, tried, options)],
-        ["chosen", f"{count_text(n_cores, 'core')}: {_rule_text(options, doc)}"],
+        ["chosen", f"{count_text(n_cores, 'core')}: {_rule_text(options, tried, doc)}"],
         ["next best", _next_best_text(doc, tried, n_cores, options)],
         ["bound", _bound_text(doc, least, n_cores)],
     ]
     return {"tried_cores": tried, "least": least, "rows": rows}
 
 
+def _read_tried(manifest: dict) -> list[dict]:
+    """Return the numbers of cores that were tried; programs of older versions have the fewest cores only."""
+    fewest = manifest.get("fewest_cores")
+    old = [] if fewest is None else [{**fewest, "fits": True, "objective": fewest["step_us"]}]
+    return manifest.get("tried_cores", old)
+
+
 def _binding_text(doc: dict) -> str:
-    """Name what takes most of the time, and the fullest resource of a core."""
+    """Name what takes most of the time, and the fullest resource of a core or of the chip."""
     parts, bottleneck = [], doc["bottleneck"]
     if bottleneck is not None:
         parts.append(f"time: {bottleneck_text(bottleneck)}, {percent(bottleneck['share_percent'])} of a mean step")
-    limited = [row for row in doc["fit"] if row["core"] is not None and row["percent"] is not None]
-    if limited:
-        fullest = max(limited, key=lambda row: row["percent"])
-        name = RESOURCE_OF[fullest["resource"]].name
-        parts.append(f"space: {name} of core {fullest['core']}, {percent(fullest['percent'])} full")
+    fullest = max((row for row in doc["fit"] if row["percent"] is not None), key=lambda row: row["percent"])
+    name = "cores of the chip"
+    if fullest["core"] is not None:
+        name = f"{RESOURCE_OF[fullest['resource']].name} of core {fullest['core']}"
+    parts.append(f"space: {name}, {percent(fullest['percent'])} in use")
     return "; ".join(parts)
 
 
@@ -64,20 +72,22 @@ def _tried_text(doc: dict, tried: list[dict], options: dict) -> str:
         us = "" if row["step_us"] is None else f" ({figure_text(doc, row['step_us'], 'us')})"
         texts.append(f"{row['n_cores']}{us if row['fits'] else ' (too few)'}")
     what = "cores" if tried[0]["step_us"] is None else "cores (time per step)"
-    return f"{what}: {', '.join(texts)}; each by a short search"
+    return f"{what}: {', '.join(texts)}; by short searches, with the spikes of the calibration"
 
 
 def _method(options: dict) -> str:
     return repr(options.get("partitioner", "unknown"))
 
 
-def _rule_text(options: dict, doc: dict) -> str:
+def _rule_text(options: dict, tried: list[dict], doc: dict) -> str:
     if options.get("n_cores") is not None:
         return f"n_cores={options['n_cores']} asks for them"
     if options.get("step_limit_us") is not None:
         return f"few cores that keep step_limit_us={options['step_limit_us']}"
     if options.get("partitioner") not in ("floorline", "coarse"):
         return f"as partitioner {_method(options)} cuts the network"
+    if not tried:
+        return "as the chip allows, or as the given mapping has it"
     if weighs_cores(options) and doc["time"] is not None:
         return CORES_RULE
     return RULES.get(str(options.get("optimize")), "by an objective that this version does not know")
@@ -85,9 +95,12 @@ def _rule_text(options: dict, doc: dict) -> str:
 
 def _next_best_text(doc: dict, tried: list[dict], n_cores: int, options: dict) -> str:
     """Compare the best other number of cores with the chosen one, as the same short searches saw both."""
+    limit = options.get("step_limit_us")
     others = [row for row in tried if row["fits"] and row["n_cores"] != n_cores]
+    others = others if limit is None else [row for row in others if row["step_us"] <= limit]
     if not others:
-        return "not known: no other number of cores was tried that holds the network"
+        kept = "" if limit is None else " and keeps the limit"
+        return f"not known: no other number of cores was tried that holds the network{kept}"
     is_weighed = options.get("optimize") not in ("cores", "traffic")
     row = min(others, key=lambda row: row["objective"] if is_weighed else abs(row["n_cores"] - n_cores))
     chosen = next((row for row in tried if row["n_cores"] == n_cores), None)
@@ -108,9 +121,8 @@ def _change_text(to: float, of: float) -> str:
 def _bound_text(doc: dict, least: dict, n_cores: int) -> str:
     same, any_number, time = least["same_cores"]["step_us"], least["any_cores"]["step_us"], doc["time"]
     if not same or time is None:
-        return NO_BOUND
+        return NO_TIMES if time is None else NO_BOUND
     times, cores = time["step_us"] / same, count_text(n_cores, "core")
-    return (
-        f"at least {figure_text(doc, same, 'us')} per step on {cores}, whatever the mapping (this one takes "
-        f"{times:.2f} times that); at least {figure_text(doc, any_number, 'us')} on any number"
-    )
+    us, any_us = figure_text(doc, same, "us"), figure_text(doc, any_number, "us")
+    on_cores = f"at least {us} per step on {cores}, whatever the mapping (this one takes {times:.2f} times that)"
+    return f"{on_cores}; at least {any_us} on any number; with the spikes of this run"

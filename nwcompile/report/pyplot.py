@@ -39,7 +39,7 @@ def plot_raster(run: Run, sample: int = 0):
         mark = float(np.clip(POINTS * heights[i] / spikes.shape[1], LEAST_MARK, MARK))
         marks = {"color": f"C{i}", "markersize": mark, "markeredgewidth": 1.2, "rasterized": len(step) > MOST_VECTORS}
         panels[i].plot(step, neuron, "|", **marks)
-        panels[i].set_title(name, loc="left", fontsize="small")
+        panels[i].set_title(name, loc="left", fontsize="small", parse_math=False)
         panels[i].set(ylabel="neuron", xlim=(-0.5, len(spikes) - 0.5), ylim=(-0.5, spikes.shape[1] - 0.5))
         panels[i].yaxis.get_major_locator().set_params(integer=True)
     return _with_steps(figure, panels)
@@ -64,7 +64,7 @@ def plot_states(run: Run, layer: str | None = None, state: str = "v", neurons: S
             (line,) = panel.plot(values[:, neuron], linewidth=1.2, label=f"{neuron}")
             fired = np.flatnonzero(spikes[:, neuron])
             panel.plot(fired, values[fired, neuron], "o", color=line.get_color(), markersize=4)
-        panel.set_title(name, loc="left", fontsize="small")
+        panel.set_title(name, loc="left", fontsize="small", parse_math=False)
         panel.set_ylabel(state)
         panel.legend(title="neuron", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return _with_steps(figure, panels)
@@ -120,7 +120,7 @@ def _panels(heights: list[float], title: str):
     figure, panels = pyplot.subplots(len(heights), figsize=(WIDTH, sum(heights) + 0.9), height_ratios=heights,
                                      sharex=True, squeeze=False, layout="constrained")  # fmt: skip
     pyplot.close(figure)
-    figure.suptitle(title, fontsize="medium")
+    figure.suptitle(title, fontsize="medium", parse_math=False)
     return figure, list(panels[:, 0])
 
 
@@ -150,6 +150,8 @@ def _choose_neurons(spikes: np.ndarray, neurons: Sequence[int] | None, layer: st
     n = spikes.shape[1]
     if neurons is None:
         return sorted(np.argsort(-np.count_nonzero(spikes, axis=0), kind="stable")[:MOST_LINES].tolist())
+    if not len(neurons):
+        raise OptionError("neurons is empty; name some neurons, or leave it out")
     if wrong := [neuron for neuron in neurons if not 0 <= neuron < n]:
         raise OptionError(f"there is no neuron {wrong[0]} in layer {layer!r}, which has neurons 0..{n - 1}")
     return neurons

@@ -113,7 +113,7 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     if b is not None:
         cause = bottleneck_text(b).replace("-bound", "", 1)
         rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
-    if b is not None and weighs_cores(doc["provenance"].get("options", {})):
+    if b is not None and doc["explanation"]["tried_cores"] and weighs_cores(doc["provenance"].get("options", {})):
         rows.append(["cores", CORES_RULE])
     if fewest is not None:
         n = fewest["n_cores"]

@@ -86,6 +86,8 @@ class Devices:
         """Return the program with the variation of device `index`, 0 or more."""
         if index < 0:
             raise OptionError(f"index={index} of a device must be 0 or more")
+        if not any(value for kind, value in asdict(self.variation).items() if kind != "jitter"):
+            return self.program
         network = self.program.loaded_program.network
         for name in network.programs:
             raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")

@@ -244,3 +244,5 @@ def test_cli_broken_method_is_one_sentence(command, model, flag, spec, text):
     text = text.format(n=4 if flag == "partitioner" else 5)
     code, out, err = command(f"compile toy:make --chip tiny --plan-only --{flag} {spec}")
     assert (code, out, err.splitlines()[-1]) == (2, "", f"nwcompile: error: {text}")
+    code, out, err = command(f"estimate toy:make --chips tiny --{flag} {spec}")
+    assert (code, out, err.splitlines()[-1]) == (2, "", f"nwcompile: error: {text}")

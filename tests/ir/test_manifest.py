@@ -43,6 +43,7 @@ def program() -> nw.Program:
     others = {
         "legalization": [{**CHANGE, "label": "approximate", "price": {"rate_ideal": 0.5, "rate_chip": 0.25}}],
         "price": {**PRICE, **ACCURACY, "accuracy_lost_interval_points": [-1.0, 2.0]},
+        "fewest_cores": {"n_cores": 1, "step_us": 2.5},
         "tried_cores": [{"n_cores": 1, "fits": True, "step_us": None, "objective": 2.5}],
     }
     return replace(made, manifest={**made.manifest, **others})
@@ -103,6 +104,7 @@ def test_a_program_with_altered_entries_is_refused_or_reported(program, tmp_path
          "Change: label='free' must be one of 'exact', 'approximate', 'host'"),
         ("legalization", [{**CHANGE, "costs": 1}], "legalization is not what this version writes"),
         ("price", {**PRICE, "accuracy_ideal": 0.5}, "price is not what this version writes"),
+        ("fewest_cores", {"n_cores": 1}, "fewest_cores is not what this version writes"),
         ("tried_cores", [{"n_cores": 1}], "tried_cores is not what this version writes"),
     ],
 )  # fmt: skip

@@ -10,13 +10,13 @@ from nwcompile.cost.least import _fewest_cycles
 from nwcompile.cost.prediction import predict
 from nwcompile.ir.chip_sections import Cost
 from nwcompile.report.json.collect import collect_report
-from nwcompile.report.mapping import NO_BOUND
+from nwcompile.report.mapping import NO_BOUND, NO_TIMES
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net
 
 GRID = {"noc__columns": 8, "noc__rows": 8}
 BARRIER = {**GRID, "core__max_neurons": 100, "cost__barrier_cycles": {"1": 1}}
-NO_TIMES = {**GRID, "core__max_neurons": 40} | {f"cost__{f.name}": None for f in fields(Cost) if f.name != "units"}
+UNTIMED = {**GRID, "core__max_neurons": 40} | {f"cost__{f.name}": None for f in fields(Cost) if f.name != "units"}
 
 
 def explain(program) -> dict:
@@ -55,13 +55,13 @@ def test_numbers_of_cores_that_are_too_few_are_told():
     rows = dict(
         explain(nw.compile(dense_net(20, 90, 90), small_chip(**BARRIER), options=nw.Options(optimize="cores")))["rows"]
     )
-    assert rows["chosen"] == "2 cores: the fewest cores that hold the network, then the shortest step"
-    program = nw.compile(dense_net(20, 90, 90), small_chip(**NO_TIMES))
+    assert rows["chosen"] == "2 cores: the fewest cores that hold the network"
+    program = nw.compile(dense_net(20, 90, 90), small_chip(**UNTIMED))
     rows, tried = dict(explain(program)["rows"]), explain(program)["tried_cores"]
     assert {row["step_us"] for row in tried} == {None} and rows["tried"].startswith("cores: ")
     assert [f"{row['n_cores']} (too few)" in rows["tried"] for row in tried] == [not row["fits"] for row in tried]
     assert rows["chosen"] == "5 cores: the fewest cores that hold the network, as the chip has no times"
-    assert rows["bound"] == NO_BOUND and rows["binds"].startswith("space: ")
+    assert rows["bound"] == NO_TIMES and rows["binds"].startswith("space: ")
 
 
 @pytest.mark.parametrize("options", [{"partitioner": "sequential"}, {"step_limit_us": 1e6, "optimize": "cores"}])
@@ -89,3 +89,38 @@ def test_the_barrier_of_a_bound_is_the_lowest_of_all_numbers_of_routers():
         min(chip.barrier_cycles(k) for k in range(-(-n // 3), max(-(-n // 3), min(n, 64)) + 1)) for n in n_cores
     ]
     assert _fewest_cycles(chip, chip.barrier_cycles, n_cores).tolist() == expected
+
+
+def test_a_number_of_cores_beyond_the_step_limit_is_no_next_best():
+    network, limit = dense_net(64, 128, 64, 10), 4.0
+    program = nw.compile(network, "loihi1", options=nw.Options(optimize="cores", step_limit_us=limit))
+    explained = explain(program)
+    assert any(row["step_us"] > limit for row in explained["tried_cores"])
+    kept = [row["n_cores"] for row in explained["tried_cores"] if row["fits"] and row["step_us"] <= limit]
+    others = [n for n in kept if n != program.mapping.n_cores]
+    text = dict(explained["rows"])["next best"]
+    assert text.startswith(f"{min(others)} core") if others else "keeps the limit" in text
+
+
+def test_where_nothing_was_tried_no_rule_is_claimed():
+    program = nw.compile(dense_net(20, 90), small_chip(**BARRIER))
+    given = nw.compile(dense_net(20, 90), small_chip(**BARRIER), mapping=program.mapping)
+    doc = collect_report(given, predict(given))
+    assert dict(doc["explanation"]["rows"])["chosen"].endswith("as the chip allows, or as the given mapping has it")
+    assert "cores" not in dict(doc["verdict_rows"])
+
+
+def test_a_program_of_an_older_version_tells_its_fewest_cores():
+    program = nw.compile(dense_net(20, 90, 90), small_chip(**BARRIER))
+    manifest = {key: value for key, value in program.manifest.items() if key != "tried_cores"}
+    old = replace(program, manifest={**manifest, "fewest_cores": {"n_cores": 2, "step_us": 9.5}})
+    doc = collect_report(old, predict(old))
+    assert dict(doc["explanation"]["rows"])["tried"].startswith("cores (time per step): 2 (9.5 us)")
+    assert dict(doc["verdict_rows"])["fewest cores"] == "2 hold it, at 9.5 us per step"
+
+
+def test_a_chip_of_faster_cores_has_no_bound():
+    chip = small_chip(**BARRIER)
+    chip = chip.replace({"cost.synop_dense_cycles": [1] * (chip.n_cores // 2) + [2] * (chip.n_cores // 2)})
+    program = nw.compile(dense_net(20, 90), chip)
+    assert dict(explain(program)["rows"])["bound"] == NO_BOUND

@@ -13,14 +13,16 @@ from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.variation import Devices, extra_bits, varied_decay
+from nwcompile.sim.variation import KINDS, Devices, extra_bits, varied_decay
 from tests.made.nets import conv_net, dense_net
+from tests.made.neuron_programs import cuba
 from tests.made.random_programs import OF_PROGRAMS, inputs, programs
 from tests.made.spikes import spikes
 from tests.made.xylo import draw
 
 SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
-VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES)
+LEVELS = st.sampled_from([None, 2, 5, 200])
+VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES, LEVELS)
 EXAMPLES = settings(OF_PROGRAMS, max_examples=30)
 SPEC = nw.NeuronSpec(threshold=640, reset="subtract", decay_v=500, decay_u=2000, bias=40, bias_u=2,
                      fixed=nw.FixedPoint())  # fmt: skip
@@ -298,3 +300,17 @@ def test_device_jitter_moves_lines_that_repeat_others_with_them():
     y = np.arange(len(X))
     accuracies = {nw.robustness(of.program, X, y, 2, jitter=1.0, backend=b).accuracies for b in ("reference", "cycle")}
     assert len(accuracies) == 1
+
+
+def test_device_jitter_alone_leaves_the_program_and_takes_neuron_programs():
+    of = program(dense_net(6, 40, 30, spec=SPEC))
+    assert Devices(of, Variation(jitter=1.0)).device(0) is of
+    edge = nw.Dense("in", "a", np.random.default_rng(0).integers(-90, 128, (8, 6)).astype(np.int8))
+    of = nw.compile(nw.Network.from_arrays({"a": (cuba(640, 500, 300), (8,))}, [edge], {"in": (6,)}), "loihi2", X)
+    found = nw.robustness(of, X, np.arange(len(X)), 2, jitter=1.0)
+    assert len(found.accuracies) == 2
+
+
+def test_device_draws_of_a_kind_stay_as_they_were():
+    """A kind that is added must not change the devices of a seed that are published."""
+    assert KINDS[:5] == ("weight", "stuck", "threshold", "leak", "dead")

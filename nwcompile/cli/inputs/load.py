@@ -86,7 +86,7 @@ def read_network(spec: str, args: Namespace, example: np.ndarray | None = None) 
         refuse_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
         return _read_by_plugin(spec, plugins.load_plugin(plugins.FRONTENDS, "suffix", suffix))
     refuse_nir_flags(args, "a factory's module says it itself")
-    made = plugins.import_function(spec, ERROR_CODE)()
+    made = plugins.import_function(spec, ModelError, ERROR_CODE)()
     if isinstance(made, Network):
         return made
     layout = made[2] if isinstance(made, tuple) and len(made) == 3 else "BT"
@@ -202,7 +202,7 @@ def _is_pickled(path: Path) -> bool:
 
 def _read_by_plugin(spec: str, read: Callable) -> Network:
     """Read a network from a file with a plugin's function; raises ModelError."""
-    made = plugins.name_failures(spec, read, ERROR_CODE)(spec)
+    made = plugins.name_failures(spec, read, ModelError, ERROR_CODE)(spec)
     if not isinstance(made, Network):
         raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
     return made

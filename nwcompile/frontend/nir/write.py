@@ -26,7 +26,7 @@ from nwcompile.frontend.nir.nearest import is_typed, keeps_shape, lost_fields, n
 from nwcompile.ir import connection
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.connection import Connection, Scale
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
@@ -102,12 +102,12 @@ def build_nir_tree(network: Network, dt: float) -> NirTree:
     for name, node in network.inputs.items():
         tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
         tree.note_loss([] if node.constant is None else [f"constant={node.constant}"], repr(name))
+        tree.note_loss([] if node.repeats is None else [f"lines of {node.repeats[0]!r} that it repeats"], repr(name))
     for name in network.nodes:
         tree.add_place(name, tree.layer_node(name))
     connections = [tree.add_connection(*pair) for pair in zip(network.connections, floats.connections, strict=True)]
     tree.add_ends()
-    always = {name: [] if node.constant is None else [node.constant] for name, node in network.inputs.items()}
-    inputs = [[tree.names[name], name, *always[name]] for name in network.inputs]
+    inputs = [[tree.names[name], name, *node.filled_by] for name, node in network.inputs.items()]
     nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
     number = FORMATS[network.is_fixed or bool(network.programs)]
     head = {"format": number, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
@@ -383,11 +383,11 @@ def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
             raise ModelError(f"its notes are of format {head['format']!r}, this version reads {known}", code="NW2106")
         network = _read_network(tree["nodes"], head)
         dt = float(head["dt"])
+        changed = _describe_changes(tree, network, dt)
     except UNREADABLE as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"its notes cannot be read ({type(error).__name__}: {error})", code="NW2106") from None
-    changed = _describe_changes(tree, network, dt)
     if changed:
         raise ModelError(f"{changed} changed after it was written, so its notes do not hold", code="NW2106")
     kinds = {name: str(tree["nodes"][place]["type"]) for place, name, _ in head["nodes"]}
@@ -396,11 +396,10 @@ def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
 
 def _read_network(nodes: Mapping, head: Mapping) -> Network:
     inputs: dict[str, tuple] = {}
-    constants: dict[str, int] = {}
-    for place, name, *constant in head["inputs"]:
+    sources: dict[str, Node] = {}
+    for place, name, *filled_by in head["inputs"]:
         inputs[name] = tuple(np.asarray(nodes[place]["shape"]).tolist())
-        if constant:
-            constants[name] = operator.index(constant[0])
+        sources[name] = Node.from_file(name, inputs[name], filled_by)
     layers: dict[str, tuple] = {}
     axons: dict[str, np.ndarray] = {}
     fields: dict[str, Any]
@@ -424,7 +423,6 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
             fields = {key: decode_value(value) for key, value in entry.items()}
         connections.append(KINDS[fields.pop("type")](**fields))
     network = Network.from_arrays(layers, connections, inputs)
-    sources = {name: replace(node, constant=constants.get(name)) for name, node in network.inputs.items()}
     shared = {name: replace(node, axon_of=axons.get(name)) for name, node in network.nodes.items()}
     layout, n_steps = head.get("layout", ("BT", None))
     n_steps = None if n_steps is None else operator.index(n_steps)

@@ -5,6 +5,7 @@ a neuron with the same inputs or a line with the same events, has the negative o
 """
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -32,21 +33,22 @@ def copy_signs(network: Network, timing: Schedule, chip: Chip, activity: Activit
     both = find_both_signs(network, chip)
     if not both:
         return None
+    names = {name: _free_name(network, name) for name in both}
     inputs, nodes = dict[str, Node](), dict[str, Node]()
     for name, node in (network.inputs | network.nodes).items():
-        made, copy = inputs if name in network.inputs else nodes, COPY.format(name, 2)
+        made = inputs if name in network.inputs else nodes
         if name in both and name in network.inputs:
-            made[copy] = Node(copy, (len(both[name]),), repeats=(name, both[name]))
+            made[names[name]] = Node(names[name], (len(both[name]),), repeats=(name, both[name]))
         elif name in both:  # in front of the layer, which stays the last one if it is the output
-            made[copy] = copy_node(node, copy, both[name])
+            made[names[name]] = copy_node(node, names[name], both[name])
         made[name] = node
-    parts = [_copy_edge(c, network, chip, both) for c in network.connections]
+    parts = [_copy_edge(c, network, chip, both, names) for c in network.connections]
     delays = [(delay,) * len(of_edge) for delay, of_edge in zip(timing.delay, parts, strict=True)]
     copied = replace(network, inputs=inputs, nodes=nodes, connections=tuple(sum(parts, [])))
     copied.verify()
     if copied.outputs != network.outputs:
         return None
-    copy_of = {COPY.format(name, 2): (name, sources) for name, sources in both.items()}
+    copy_of = {names[name]: (name, sources) for name, sources in both.items()}
     offset = timing.offset | {copy: timing.offset[name] for copy, (name, _) in copy_of.items()}
     return Copied(
         network=copied,
@@ -63,7 +65,14 @@ def _describe_copies(network: Network, name: str, n: int) -> Change:
     return Change(name, BOTH_SIGNS, "one sign for a source", f"{copies} with the negative ones", EXACT)
 
 
-def _copy_edge(edge: Connection, network: Network, chip: Chip, both: dict[str, np.ndarray]) -> list[Connection]:
+def _free_name(network: Network, name: str) -> str:
+    taken = network.inputs | network.nodes
+    return next(free for n in count(2) if (free := COPY.format(name, n)) not in taken)
+
+
+def _copy_edge(
+    edge: Connection, network: Network, chip: Chip, both: dict[str, np.ndarray], names: dict[str, str]
+) -> list[Connection]:
     """Return the connection from the sources and their copies into the targets and theirs.
 
     It stays whole if no source has a copy; otherwise, and into copies, it becomes lists of synapses.
@@ -74,13 +83,13 @@ def _copy_edge(edge: Connection, network: Network, chip: Chip, both: dict[str, n
     moves = (effective_weight(weight, edge.exponent, chip.weights.effective_limit) < 0) & (out_of[pre] >= 0)
     parts: list[Connection] = [] if moves.any() else [edge]
     bias = edge.bias_per_neuron(network.node(edge.target).shape)
-    for target, rank in ((edge.target, np.arange(len(into))), (COPY.format(edge.target, 2), into)):
+    for target, rank in ((edge.target, np.arange(len(into))), (names.get(edge.target, ""), into)):
         if (target == edge.target and parts) or (rank < 0).all():
             continue
         of_copy = None if bias is None else bias.reshape(-1)[rank >= 0]
         for source, index, chosen in (
             (edge.source, np.arange(len(out_of)), ~moves),
-            (COPY.format(edge.source, 2), out_of, moves),
+            (names.get(edge.source, ""), out_of, moves),
         ):
             kept = chosen & (rank[post] >= 0)
             if kept.any() or of_copy is not None:

@@ -88,9 +88,10 @@ def relay_neuron(chip: Chip) -> NeuronSpec | None:
     harmless = harmless_reset(chip)
     if harmless is None or chip.fixed_point.shifts:
         return None
+    relay = RELAY.replace(v_min=0.0 if chip.neuron.v_min == "zero" else None, **harmless)
     if chip.neuron.leak is False:  # Then the reset clears v, because any spike makes it fire.
-        return RELAY.replace(beta=1.0, **harmless) if harmless["reset"] in ("zero", "value") else None
-    return RELAY.replace(v_min=0.0 if chip.neuron.v_min == "zero" else None, **harmless)
+        return relay.replace(beta=1.0) if harmless["reset"] in ("zero", "value") else None
+    return relay
 
 
 def harmless_reset(chip: Chip) -> dict[str, str] | None:

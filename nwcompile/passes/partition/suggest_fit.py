@@ -40,9 +40,9 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     """Return changes that each alone make a normalized network fit, the relatively smallest first, or None.
 
     Changes of `options` come first, because they cost nothing. Returns None too if `error` shows that something
-    other than room is missing.
+    other than room is missing, and on a chip whose sources have one sign, as copies are not counted here.
     """
-    if not all(v.what in CAPACITIES for v in error.violations):
+    if chip.weights.source_sign or not all(v.what in CAPACITIES for v in error.violations):
         return None
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     if n_synapses > (LARGEST if has_rules(chip) else LARGEST_COUNTED):

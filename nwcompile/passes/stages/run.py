@@ -29,7 +29,7 @@ from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.legalize.prove import lasting_currents, prove
 from nwcompile.passes.partition.floorline.objective import verify_step_time
 from nwcompile.passes.partition.partition import assign_sites, partition
-from nwcompile.passes.partition.suggest_fit import smallest_change, wider_messages
+from nwcompile.passes.partition.suggest_fit import CAPACITIES, smallest_change, wider_messages
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
@@ -332,7 +332,8 @@ def advise_on_cores(draft: Draft, error: FitError) -> Advice:
     doubled = [change.layer for change in draft.changes if change.was == BOTH_SIGNS]
     if doubled:
         advice = f"sources with synapses of both signs count twice ({', '.join(doubled)}): train them with one sign, or"
-        return Advice([replace(v, advice=f"{advice} make them fewer") for v in error.violations], None)
+        fewer = f"{advice} make them fewer"
+        return Advice([replace(v, advice=fewer) if v.what in CAPACITIES else v for v in error.violations], None)
     return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 

@@ -133,7 +133,8 @@ def html_of_chip(chip: Chip) -> str:
 
 def _limit_text(chip: Chip, resource: Resource) -> str:
     limit = chip.largest_limit(resource)
-    return "any number" if limit is None else f"{grouped(limit)} {resource.unit}"
+    prefix = "up to " if isinstance(getattr(chip.core, resource.limit_key), list) else ""
+    return "any number" if limit is None else f"{prefix}{grouped(limit)} {resource.unit}"
 
 
 def _first_line(noun: Network | Program | Run | Mapping | Chip) -> Markup:

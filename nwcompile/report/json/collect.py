@@ -368,7 +368,7 @@ def _collect_crosscheck(crosscheck) -> dict:
 
 
 def _collect_provenance(program: Program, run: Run) -> dict:
-    shown_apart = ("quantization", "legalization", "price", "warnings", "tried_cores")
+    shown_apart = ("quantization", "legalization", "price", "warnings", "tried_cores", "fewest_cores")
     known = {k: v for k, v in program.manifest.items() if k not in shown_apart}
     return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,
             "chip": program.chip.name, "chip_hash": program.chip.hash, "network_hash": program.network.hash,

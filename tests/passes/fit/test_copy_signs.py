@@ -1,16 +1,19 @@
 """Copied signs: on a chip whose sources have one sign, spikes are those of a chip without the rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.errors import FitError, ModelError
+from nwcompile.errors import FitError, ModelError, NwWarning
 from nwcompile.ir.network import Node
 from nwcompile.passes.analyze.capability import find_both_signs
 from tests.made.chips import small_chip
 from tests.made.nets import integers
 
 IF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
+IF_ODIN = nw.NeuronSpec(threshold=1.0, reset="zero", strict=False, v_min=0.0)
 ODIN = nw.Chip.load("odin")
 
 
@@ -106,8 +109,8 @@ def test_a_given_mapping_is_refused_with_what_to_do():
     with pytest.raises(FitError) as e:
         nw.compile(network, small_chip(weights__source_sign=True), mapping=mapping)
     assert str(e.value).splitlines()[1] == (
-        "  signs of a source  in  must be one, is both  give each one sign (11 have both), or compile without a "
-        "mapping, which copies them"
+        "  signs of a source  in  must be one, is both  give each one sign (11 have both); they are copied if no "
+        "mapping is given, and if none of several output layers has such synapses to itself"
     )
 
 
@@ -125,8 +128,77 @@ def test_copies_that_do_not_fit_are_named():
 def test_lines_that_repeat_no_input_are_refused():
     network = recurrent()
     wrong = Node("more", (2,), repeats=("in", np.array([0, 12])))
-    with pytest.raises(ModelError, match="input 'more': repeats must be an input, and one of its lines for each line"):
+    with pytest.raises(ModelError, match="input 'more': repeats must be an input that repeats none"):
         nw.Network({**network.inputs, "more": wrong}, network.nodes, network.connections).verify()
+
+
+@pytest.mark.parametrize(
+    "repeats",
+    [
+        ("in", np.array([12])),
+        ("in", np.array([-1])),
+        ("in", np.array([0.5])),
+        ("in", np.array([[0]])),
+        ("line", np.array([0])),
+        ("nowhere", np.array([0])),
+    ],
+)
+def test_unusable_lines_are_refused(repeats):
+    network = chain()
+    line = Node("line", (1,), repeats=repeats)
+    with pytest.raises(ModelError, match="input 'line': repeats must be an input that repeats none"):
+        replace(network, inputs={**network.inputs, "line": line}).verify()
+
+
+def test_the_hash_tells_which_lines_are_repeated():
+    network = chain()
+    lines = [Node("line", (1,), repeats=repeats) for repeats in (None, ("in", np.array([0])), ("in", np.array([1])))]
+    assert len({replace(network, inputs={**network.inputs, "line": line}).hash for line in lines}) == 3
+
+
+def test_a_nir_file_keeps_the_lines_that_are_repeated(tmp_path):
+    edges = [dense("in", "a", 12, 8, 1), dense("a", "b", 8, 6, 2)]
+    program = nw.compile(nw.Network.from_arrays({"a": (IF_ODIN, 8), "b": (IF_ODIN, 6)}, edges, {"in": 12}), ODIN)
+    with pytest.warns(NwWarning, match="lines of 'in' that it repeats of 'in/copy2'"):
+        nw.to_nir(program.network, tmp_path / "net.nir")
+    network = nw.from_nir(tmp_path / "net.nir")
+    assert network.hash == program.network.hash and list(network.given_inputs) == ["in"]
+
+
+def test_a_name_that_is_taken_is_not_the_copys():
+    edges = [dense("in", "a", 12, 8, 1), nw.Dense("in", "a/copy2", np.full((4, 12), 0.25, np.float32))]
+    edges += [dense("a", "b", 8, 6, 2), nw.Dense("a/copy2", "b", np.full((6, 4), 0.25, np.float32))]
+    layers = {"a": (IF_ODIN, 8), "a/copy2": (IF_ODIN, 4), "b": (IF_ODIN, 6)}
+    program = nw.compile(nw.Network.from_arrays(layers, edges, {"in": 12}), ODIN)
+    assert {"a", "a/copy2", "a/copy3", "b"} <= {*program.network.layers} and "in/copy2" in program.network.inputs
+    x = (np.random.default_rng(0).random((2, 9, 12)) < 0.4).astype(np.int8)
+    assert nw.crosscheck(program, x).agree
+
+
+def test_relay_neurons_clamp_as_odins_do():
+    """A skip connection and a bias of a later layer take relays."""
+    edges = [dense("in", "a", 12, 8, 1), dense("a", "b", 8, 6, 2), dense("in", "b", 12, 6, 3)]
+    layers = {"a": (IF_ODIN, 8), "b": (IF_ODIN.replace(bias=0.25), 6)}
+    network = nw.Network.from_arrays(layers, edges, {"in": 12})
+    x = (np.random.default_rng(0).random((2, 9, 12)) < 0.4).astype(np.int8)
+    program = nw.compile(network, ODIN, x)
+    free = nw.compile(network, ODIN.replace({"weights.source_sign": None}), x)
+    assert nw.crosscheck(program, x).agree
+    assert np.array_equal(nw.simulate(program, x).spikes["b"], nw.simulate(free, x).spikes["b"])
+
+
+def test_no_change_is_promised_that_the_copies_undo():
+    network = nw.Network.from_arrays({"a": (IF_ODIN, 300)}, [dense("in", "a", 12, 300, 1)], {"in": 12})
+    with pytest.raises(FitError) as e:
+        nw.compile(network, ODIN)
+    assert "it fits with" not in str(e.value)
+
+
+def test_several_outputs_with_signs_of_both_to_themselves_are_refused():
+    edges = [dense("in", "a", 12, 8, 1), dense("in", "b", 12, 8, 2), dense("a", "a", 8, 8, 3)]
+    network = nw.Network.from_arrays({"a": (IF_ODIN, 8), "b": (IF_ODIN, 8)}, edges, {"in": 12})
+    with pytest.raises(FitError, match="none of several output layers has such synapses to itself"):
+        nw.compile(network, ODIN)
 
 
 @pytest.mark.long
