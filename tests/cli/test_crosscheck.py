@@ -173,7 +173,7 @@ def test_cli_show_and_check_take_models_and_programs(command, nir_file):
         (
             "m.nir --dialect sntorch --chip tiny --steps 3",
             "crosscheck: argument --dialect: unknown dialect 'sntorch'; choose one of: snntorch, lava, nir, norse, "
-            "rockpool, sinabs, spikingjelly",
+            "rockpool, sinabs, spikingjelly, spyx",
         ),
         ("missing.nir --dialect nir --dt 1 --chip tiny --steps 3", "NIR file missing.nir: there is no such file"),
         ("m.nir --chip tny --steps 3",

@@ -8,7 +8,7 @@ import torch
 from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import draw_like, record_run
-from nwcompile.frontend.torch.operators.record import Op
+from nwcompile.frontend.torch.operators.record import Op, find_raising_site
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
@@ -69,10 +69,11 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
             return
 
 
-def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> None:
+def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_samples: int) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
-    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch of it and a drawn sample.
+    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch of it and a drawn sample. A
+    module that takes the `n_samples` of the example, but not two, makes copies of a single one: it is refused too.
     """
     runs = []
     for batch in (x, torch.cat([x, draw_like(x)[1]])):
@@ -80,6 +81,8 @@ def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> None:
             with preserve_state(module):
                 recorder, _ = record_run(module, batch, lead)
         except Exception:  # a module for one sample, or for a fixed number
+            if n_samples > 1 and len(batch) > 1:
+                _refuse_fixed_batch(module, torch.cat([x, x]), lead, n_samples)
             return
         computed = [op for op in recorder.ops if op.depends and op.name in COMPUTED]
         # The last of each place: torch may add a bias apart, depending on the layout of the batch.
@@ -102,6 +105,18 @@ def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> None:
         f"{first.site}: torch's {first.name} gives a sample other values in a batch than alone, and its neurons then "
         "spike differently; a chip runs one sample at a time: compute every sample by itself"
     )
+
+
+def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str, n_samples: int) -> None:
+    """Raise ModelError with the place where the module fails on a batch of two equal samples, if it does."""
+    try:
+        with preserve_state(module):
+            record_run(module, two, lead)
+    except Exception as e:
+        raise ModelError(
+            f"{find_raising_site(e)}: the module takes {n_samples} samples, but not two; a chip runs one sample at a "
+            f"time: write x.shape[0] where the module has the number {n_samples}"
+        ) from None
 
 
 def _has_same_sample(alone: Op, both: Op) -> bool:

@@ -95,16 +95,16 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
     attempts = _try_imports(module, x, layout, relu)
-    imported = None
+    imported, n_samples = None, np.shape(example_input)[layout.index("B")]
     if attempts.imports:
-        network, n_steps = _choose_import(attempts.imports, module, x, layout, relu)
+        network, n_steps = _choose_import(attempts.imports, module, x, layout, relu, n_samples)
     else:
         if relu is None and not _is_final(attempts.refused, module):
             imported = _import_hand_written(module, x, layout, attempts.refused)
         if imported is None:
             raise _explain_failure(attempts, module, example_input, layout, relu)
         n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
-        network = _prove_import(imported, module, x, layout)
+        network = _prove_import(imported, module, x, layout, n_samples)
     if network.left_out:
         warn_user(f"{type(module).__name__}: {network.left_out}")
     network = network.change_layout(layout, n_steps if layout == "B" else None)
@@ -139,7 +139,12 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
 
 
 def _choose_import(
-    imports: list[tuple[Network, Recording]], module: torch.nn.Module, x: torch.Tensor, layout: str, relu
+    imports: list[tuple[Network, Recording]],
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    layout: str,
+    relu,
+    n_samples: int,
 ) -> tuple[Network, int]:
     """Return the network with the most delayed connections, and its number of steps; it is compared with the module."""
     # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
@@ -149,7 +154,7 @@ def _choose_import(
     if recording.results.has_unknown and "*" not in recording.lead:
         whole = _try_operators(module, x, layout, (recording.lead,))
         if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
-            return _prove_import(whole, module, x, layout), whole.n_steps
+            return _prove_import(whole, module, x, layout, n_samples), whole.n_steps
     compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
     if recording.reads:
         _verify_reads(network, recording, module, x)
@@ -278,15 +283,20 @@ def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> I
     raise refused
 
 
-def _prove_import(imported: Imported, module: torch.nn.Module, example: torch.Tensor, layout: str) -> Network:
-    """Compare the spikes, and return the network with the readout that the module proves."""
+def _prove_import(
+    imported: Imported, module: torch.nn.Module, example: torch.Tensor, layout: str, n_samples: int
+) -> Network:
+    """Compare the spikes, and return the network with the readout that the module proves.
+
+    `n_samples`: of the user's example; `example` may have another one.
+    """
     n_steps = imported.n_steps
     given = (
         _repeat_steps(example, n_steps) if layout == "B" else torch.cat([example] * (n_steps // example.shape[1]), 1)
     )
     compare_spikes(imported.network, given[:1], imported.spikes)
     compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
-    verify_samples(module, given[:1], imported.lead)
+    verify_samples(module, given[:1], imported.lead, n_samples)
     return _prove_readout(imported, module, given[:1])
 
 
