@@ -255,7 +255,7 @@ def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.n
 
 
 def verify_variation(given: Variation) -> None:
-    """Raise OptionError unless every given figure is a number from 0 to 1."""
+    """Raise OptionError unless every given figure is in the range of its chip key."""
     if given.levels is not None:
         check_int("levels", given.levels, 2, LARGEST["variation.levels"])
     for name, value in (asdict(given) | {"levels": None}).items():
@@ -361,7 +361,7 @@ def iter_accuracies(
 
 
 def merge_variation(chip: Chip, given: Variation) -> Variation:
-    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or one is not 0..1."""
+    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or by too much."""
     verify_variation(given)
     both: dict[str, Any] = {
         name: getattr(chip.variation, name) if value is None else value if name == "levels" else float(value)

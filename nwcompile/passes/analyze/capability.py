@@ -316,8 +316,8 @@ def find_both_signs(network: Network, chip: Chip) -> dict[str, np.ndarray]:
 def sign_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     """Yield inputs and layers with sources of both signs, if those of the chip have one. The compiler copies them."""
     for name, both in find_both_signs(network, chip).items():
-        advice = f"give each one sign ({len(both)} have both); they are copied if no mapping is given, and if none of "
-        advice += "several output layers has such synapses to itself"
+        advice = f"give each one sign ({len(both)} have both); without a given mapping the compiler copies them, "
+        advice += "unless one of several output layers sends to itself with both signs"
         yield Violation("signs of a source", name, "both", "one", advice)
 
 

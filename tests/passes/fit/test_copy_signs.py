@@ -109,8 +109,8 @@ def test_a_given_mapping_is_refused_with_what_to_do():
     with pytest.raises(FitError) as e:
         nw.compile(network, small_chip(weights__source_sign=True), mapping=mapping)
     assert str(e.value).splitlines()[1] == (
-        "  signs of a source  in  must be one, is both  give each one sign (11 have both); they are copied if no "
-        "mapping is given, and if none of several output layers has such synapses to itself"
+        "  signs of a source  in  must be one, is both  give each one sign (11 have both); without a given mapping the "
+        "compiler copies them, unless one of several output layers sends to itself with both signs"
     )
 
 
@@ -197,7 +197,7 @@ def test_no_change_is_promised_that_the_copies_undo():
 def test_several_outputs_with_signs_of_both_to_themselves_are_refused():
     edges = [dense("in", "a", 12, 8, 1), dense("in", "b", 12, 8, 2), dense("a", "a", 8, 8, 3)]
     network = nw.Network.from_arrays({"a": (IF_ODIN, 8), "b": (IF_ODIN, 8)}, edges, {"in": 12})
-    with pytest.raises(FitError, match="none of several output layers has such synapses to itself"):
+    with pytest.raises(FitError, match="one of several output layers sends to itself with both signs"):
         nw.compile(network, ODIN)
 
 
