@@ -28,6 +28,11 @@ def count_text(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
+def network_title(n_layers: int, n_neurons: int, chip: str) -> str:
+    """Name a network and its chip: `2 layers of 42 neurons on loihi1`."""
+    return f"{count_text(n_layers, 'layer')} of {grouped(n_neurons)} neurons on {chip}"
+
+
 def number(x: float) -> str:
     """Format with three significant digits; integers from 1000 on, and no exponent above 0.0001."""
     return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"

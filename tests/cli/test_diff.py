@@ -109,6 +109,8 @@ def test_cli_diff_writes_both_runs_side_by_side(command, one_core):
         assert "before: one.nwc" in page and "after: net.nwc" in page and page.count('class="data">') == 2
         scales = re.findall('<span class="hottest">(.*?)</span>', page)
         assert scales[:2] == scales[2:]
+        axes = re.findall('data-x="(.*?)" data-y="(.*?)"', page)
+        assert len(axes) == 4 and axes[:2] == axes[2:], "the plots of both runs have the same axes"
     assert command("report --diff one.nwc net.nwc -o both")[1].splitlines()[-1] == "page: both/diff.html"
 
 

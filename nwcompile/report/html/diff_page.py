@@ -10,6 +10,8 @@ from nwcompile.report.html.page import (
     cores_card,
     floorline_card,
     links_card,
+    page_title,
+    run_title,
     step_bar,
     steps_card,
     whole_page,
@@ -28,14 +30,17 @@ def render_diff(doc: dict, reports: dict[str, dict]) -> str:
     """Render the page of a comparison, from `doc` of report/diff.py and both reports by program name."""
     names = list(reports) if len(reports) > 1 else list(reports) * 2
     docs = [reports[name] for name in names]
-    line = f"nwcompile report --diff, {doc['source']}: {names[0]} before, {names[1]} after"
-    header = tag("header", tag("h1", line), tag("p", diff_verdict(doc), class_="verdict"),
+    line = f"{run_title(docs[0])}: {names[0]} before, {names[1]} after; {doc['source']}"
+    header = tag("header", page_title(line), tag("p", diff_verdict(doc), class_="verdict"),
                  class_=None if doc["ok"] else "bad")  # fmt: skip
     hottest = [_hottest_value(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),
                _hottest_value(docs, lambda report: [link["flits_per_step"] for link in report["links"]])]  # fmt: skip
     if core_heat(docs[0]) != core_heat(docs[1]):  # One of the chips has no times.
         hottest[0] = None
-    drawn = [_draw_side(side, name, report, hottest) for side, name, report in zip(SIDES, names, docs, strict=True)]
+    timed = [report for report in docs if report["time"]]
+    drawn = [
+        _draw_side(side, name, report, hottest, timed) for side, name, report in zip(SIDES, names, docs, strict=True)
+    ]
     figures, layers = (_render_table(rows) for rows in (figure_rows(doc), layer_rows(doc)))
     tables = card_row(card("half", "Figures", ABOUT[doc["source"]], figures), card("half", "Layers", None, layers))
 
@@ -52,10 +57,11 @@ def _hottest_value(docs: list[dict], values) -> float | None:
     return max((value or 0.0 for doc in docs for value in values(doc)), default=None)
 
 
-def _draw_side(side: str, name: str, doc: dict, hottest: list[float | None]) -> list[Markup]:
+def _draw_side(side: str, name: str, doc: dict, hottest: list[float | None], timed: list[dict]) -> list[Markup]:
+    """Draw a run; the plots of all `timed` runs have the same axes."""
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
     head = card("", f"{side}: {name}", None, tag("p", doc["verdict"]), tag("dl", *rows))
-    plots = [floorline_card(doc), steps_card(doc)] if doc["time"] else []
+    plots = [floorline_card(doc, timed), steps_card(doc, timed)] if doc["time"] else []
     return [head, cores_card(doc, hottest[0]), links_card(doc, hottest[1]), DETAIL, *plots]
 
 

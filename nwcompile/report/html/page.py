@@ -1,8 +1,11 @@
 """HTML: the content of report.json as one self-contained page with style, script and drawings."""
 
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
-from nwcompile.ir.shown import grouped
+from nwcompile import __version__
+from nwcompile.ir.shown import count_text, network_title
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.host import host_lines, host_text
@@ -39,6 +42,16 @@ def whole_page(title: str, *content: Markup, more_style: str = "", script: str =
     return DOCTYPE + tag("html", head, tag("body", *content, tag("script", Markup(script))), lang="en")
 
 
+def page_title(what: str) -> Markup:
+    """Render the first line of a page: `what` it shows, the date and the version."""
+    return tag("h1", f"{what}; {date.today().isoformat()}, nwcompile {__version__}")
+
+
+def run_title(doc: dict) -> str:
+    """Name a run's network and chip."""
+    return network_title(len(doc["layers"]), sum(layer["neurons"] for layer in doc["layers"]), doc["chip"]["name"])
+
+
 def render_html(doc: dict) -> str:
     """Render the page of one run."""
     notes = tag(
@@ -71,7 +84,7 @@ def render_html(doc: dict) -> str:
 
     def page(docs: list[dict]) -> str:
         main = tag("main", *head, step_bar(docs), *parts, page_data(docs[0]), class_="run")
-        return whole_page(f"{doc['chip']['name']}: report of nwcompile", main)
+        return whole_page(f"{run_title(doc)}: report of nwcompile", main)
 
     return render_within_limit(page, [doc])
 
@@ -130,12 +143,12 @@ def card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
 
 def _page_header(doc: dict) -> Markup:
     run = doc["run"]
-    samples = "sample" if run["n_samples"] == 1 else "samples"
     how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
-    line = f"nwcompile report: {how} {grouped(run['n_samples'])} {samples} of {run['n_hardware_steps']} hardware steps"
+    samples = count_text(run["n_samples"], "sample")
+    line = f"{run_title(doc)}; {how} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
-    return tag("header", tag("h1", line), _verdict_line(doc), tag("dl", *rows), class_=None if good else "bad")
+    return tag("header", page_title(line), _verdict_line(doc), tag("dl", *rows), class_=None if good else "bad")
 
 
 def _verdict_line(doc: dict) -> Markup:
@@ -217,20 +230,20 @@ def links_card(doc: dict, hottest: float | None = None) -> Markup:
     return card("half", "Links", about + ("" if doc["io"] else NO_IO), link_map(doc, hottest))
 
 
-def floorline_card(doc: dict) -> Markup:
-    """Render the floorline plot of a run on a chip with times."""
+def floorline_card(doc: dict, alike: Sequence[dict] = ()) -> Markup:
+    """Render the floorline plot of a run on a chip with times; `alike`: the documents with the same axes."""
     about = (
         "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
         "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
         f"Small dots are cores: what each would take alone in a mean step, the barrier included.{_basis_sentence(doc)}"
     )
-    return card("half", "Floorline", about, floorline_plot(doc))
+    return card("half", "Floorline", about, floorline_plot(doc, alike))
 
 
-def steps_card(doc: dict) -> Markup:
-    """Render the times of the steps of a run on a chip with times."""
+def steps_card(doc: dict, alike: Sequence[dict] = ()) -> Markup:
+    """Render the times of the steps of a run on a chip with times; `alike`: the documents with the same axes."""
     about = f"Time of each hardware step, mean of the samples, and what bounds it.{_basis_sentence(doc)}"
-    return card("half", "Step by step", about, step_plot(doc))
+    return card("half", "Step by step", about, step_plot(doc, alike))
 
 
 def _basis_sentence(doc: dict) -> str:

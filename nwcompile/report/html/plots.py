@@ -1,5 +1,6 @@
 """Plots: the floorline (step time against the synops of the busiest core), the steps, and power over time."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, floor, log10
 from typing import Any
@@ -67,26 +68,21 @@ def _round_up(x: float) -> float:
     return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
 
 
-def floorline_plot(doc: dict) -> Markup:
+def floorline_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     """Plot time against synops (both log): every core in a mean step, the busiest of each step, floor and slope.
 
     The time of a core is the barrier plus the work of its busiest unit. Points of cores are in the order of `cores` of
-    report.json; report.js relies on it.
+    report.json; report.js relies on it. `alike`: the documents whose plots have the same axes, this one among them.
     """
-    steps, lines = doc["steps"], doc["floorline"]
-    series = {
-        name: list(
-            zip(
-                steps["predicted_max_synops" if name == "predicted" else "max_synops"], steps[f"{name}_us"], strict=True
-            )
-        )
-        for name in ("predicted", "bound", "measured")
-        if steps[f"{name}_us"] is not None
-    }
-    cores = [(c["synops_per_step"], lines["barrier_us"] + c["busy_us_per_step"]) for c in doc["cores"]]
-    points = [*(point for name in series for point in series[name]), *cores]
-    x = Axis([p[0] for p in points] + [_knee_synops(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
-    y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
+    series, cores = _floorline_series(doc), _core_points(doc)
+    x_values, y_values = [], []
+    for other in alike or [doc]:
+        lines, of_steps = other["floorline"], _floorline_series(other)
+        points = [*(point for name in of_steps for point in of_steps[name]), *_core_points(other)]
+        x_values += [*(p[0] for p in points), _knee_synops(lines) / 2]
+        y_values += [*(p[1] for p in points), lines["floor_us"] * 0.7]
+    x = Axis(x_values, LEFT, WIDTH - RIGHT, log=True)
+    y = Axis(y_values, HEIGHT - BOTTOM, TOP, log=True)
     marks = [tag("g", *(_core_point(doc, c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
@@ -94,6 +90,26 @@ def floorline_plot(doc: dict) -> Markup:
     label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time per step, us (log)"
     names = ["core", *series]
     return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(doc, x, y), *marks), _key(doc, names)])
+
+
+def _step_times(doc: dict) -> dict[str, list[float]]:
+    """Return the known times of each hardware step, in us."""
+    steps = doc["steps"]
+    return {name: steps[f"{name}_us"] for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None}
+
+
+def _floorline_series(doc: dict) -> dict[str, list[tuple[float, float]]]:
+    """Return the synops of the busiest core, and the known times, of each hardware step."""
+    steps = doc["steps"]
+    return {
+        name: list(zip(steps["predicted_max_synops" if name == "predicted" else "max_synops"], times, strict=True))
+        for name, times in _step_times(doc).items()
+    }
+
+
+def _core_points(doc: dict) -> list[tuple[float, float]]:
+    barrier = doc["floorline"]["barrier_us"]
+    return [(c["synops_per_step"], barrier + c["busy_us_per_step"]) for c in doc["cores"]]
 
 
 def _core_point(doc: dict, core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
@@ -139,16 +155,13 @@ def _step_point(doc: dict, name: str, h: int, point: tuple[float, float], x_axis
     return tag("circle", tag("title", about), cx=cx, cy=cy, r=5.5 if name == "bound" else 3.5, class_=f"{name} {kind}")
 
 
-def step_plot(doc: dict) -> Markup:
-    """Plot the measured, bound and predicted time of each hardware step."""
-    steps = doc["steps"]
-    series = {
-        name: steps[f"{name}_us"] for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
-    }
-    n = max(len(values) for values in series.values())
-    x = Axis([float(max(n - 1, 1))], LEFT, WIDTH - RIGHT, log=False)
-    x.high = float(max(n - 1, 1))
-    y = Axis([v for values in series.values() for v in values], HEIGHT - BOTTOM, TOP, log=False)
+def step_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
+    """Plot the measured, bound and predicted time of each hardware step; `alike` as in `floorline_plot`."""
+    steps, series = doc["steps"], _step_times(doc)
+    values = [times for other in alike or [doc] for times in _step_times(other).values()]
+    x = Axis([1.0], LEFT, WIDTH - RIGHT, log=False)
+    x.high = float(max(1, *(len(times) - 1 for times in values)))
+    y = Axis([us for times in values for us in times], HEIGHT - BOTTOM, TOP, log=False)
     marks = [
         tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
     ]

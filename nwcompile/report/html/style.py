@@ -56,7 +56,13 @@ TABLES = """
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; color: var(--soft); font-size: 12.5px; padding: 4px 10px 6px; }
 th { vertical-align: bottom; }
-.table { overflow-x: auto; }
+.table {
+  overflow-x: auto;  /* a shadow marks the side on which columns are out of sight */
+  background: linear-gradient(to right, var(--card) 30%, transparent) left / 40px 100% no-repeat local,
+    linear-gradient(to left, var(--card) 30%, transparent) right / 40px 100% no-repeat local,
+    linear-gradient(to right, var(--tile-line), transparent) left / 10px 100% no-repeat scroll,
+    linear-gradient(to left, var(--tile-line), transparent) right / 10px 100% no-repeat scroll;
+}
 tfoot td { border-top: 2px solid var(--line); }
 td.left { overflow-wrap: anywhere; min-width: 9ch; white-space: normal; }
 td { text-align: right; padding: 7px 10px; border-top: 1px solid var(--line); white-space: nowrap; }
@@ -97,11 +103,11 @@ h2:focus { outline: none; }
 .rows button { padding: 1px 8px; min-height: 24px; }
 th button {
   border: 0; padding: 0; min-height: 0; background: none; font-size: 12.5px; font-weight: 600; color: var(--soft);
-  text-align: inherit; white-space: nowrap;
+  text-align: inherit;
 }
-th button::after { content: " \2195"; color: var(--control); }
-th[aria-sort=ascending] button::after { content: " \2191"; color: var(--ink); }
-th[aria-sort=descending] button::after { content: " \2193"; color: var(--ink); }
+th button::after { content: "\a0\2195"; color: var(--control); }
+th[aria-sort=ascending] button::after { content: "\a0\2191"; color: var(--ink); }
+th[aria-sort=descending] button::after { content: "\a0\2193"; color: var(--ink); }
 button.inline {
   border: 0; padding: 0; min-height: 0; background: none; color: var(--anchor); text-decoration: underline;
   white-space: nowrap;
@@ -183,6 +189,7 @@ WIDTHS = """
   table { font-size: 13px; }
   th, td { padding-left: 6px; padding-right: 6px; }
   .bar { width: 44px; }
+  .stack.low { min-width: 60px; }
 }
 @media (max-width: 980px) {
   .grid { grid-template-columns: minmax(0, 1fr); }
@@ -195,6 +202,10 @@ WIDTHS = """
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .tile-card { padding: 10px 12px; }
   .tile-card b { font-size: 19px; }
+  table { font-size: 12.5px; }
+  th, td { padding-left: 4px; padding-right: 4px; }
+  td.name, td.left { min-width: 8ch; }
+  th:not([aria-sort=ascending], [aria-sort=descending]) button::after { content: none; }
   svg text, svg .name { font-size: 21px; }
   svg .label { font-size: 15px; }
   svg .every-other { display: none; }

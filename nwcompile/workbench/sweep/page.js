@@ -1,6 +1,7 @@
 // The page of a sweep: a plot of two figures with the front, parallel coordinates, and the point that is picked.
 // `data`: columns [{name, label, values, lacks, digits}] (values: null for any number, or the texts an axis has; lacks:
-// some points have no number there; digits: those that are known of a time or an energy, else null), objectives, rows.
+// some points have no number there; digits: those that are known of a time or an energy, else null), objectives, rows, and the id of
+// the row that is picked at first, or null.
 "use strict";
 const data = JSON.parse(document.querySelector("script.data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -8,7 +9,7 @@ const DOT = 4.5;
 const END = 0.04; // Part of an axis that is left free at its ends.
 const FEW = 6; // So many different values of a column are all written on its axis.
 const HANDLE = 14; // Pixels on either side of an axis in which a drag selects a range of it.
-let picked = null;
+let picked = data.picked;
 const ranges = new Map(); // column index -> [low, high] that rows are kept within, as positions 0..1 on the axis
 
 function element(name, attributes, parent, text) {

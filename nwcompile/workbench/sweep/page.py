@@ -8,9 +8,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from nwcompile import __version__
 from nwcompile.report.html.data import embed_data
-from nwcompile.report.html.page import whole_page
+from nwcompile.report.html.page import page_title, whole_page
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.workbench.figures import find_bases, format_cell
@@ -58,6 +57,7 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         "objectives": [*swept.minimize, *swept.maximize],
         "x": _first_known(columns, ("sample_us", "step_us", "n_cores_used")),
         "y": _first_known(columns, ("sample_nj", "accuracy", "n_cores_used")),
+        "picked": _choose_first(swept),
         "noReport": "Its report is not in this folder; the same command with --keep all makes that of every point.",
         "rows": [
             {
@@ -71,15 +71,14 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         ],
     }
     some = f" Drawn: {len(drawn)} of them, the best among them." if len(drawn) < len(rows) else ""
-    title = tag("h1", f"nwcompile {__version__}: sweep")
-    header = tag(
-        "header", title, tag("p", swept.line + some, class_="verdict"), *(tag("p", line) for line in swept.bases)
-    )
+    verdict = tag("p", swept.line + some, class_="verdict")
+    header = tag("header", page_title(f"sweep of {swept.title}"), verdict, *(tag("p", line) for line in swept.bases))
     cards = [
         _card("Two figures", "Each dot is a point; those in color are beaten by none in every objective.",
               tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("The point", None, tag("div", id="picked")),
+        _card("The point", "At first one of the best: with the least product of energy and time, if these are known.",
+              tag("div", id="picked")),
         _card("All of them", "Each line is a point. Drag along an axis to keep what is within; click the axis to end "
               "that.", tag("div", id="lines"), tag("p", id="kept")),
         _card("The best", None, _front_table(swept, has_report)),
@@ -87,7 +86,21 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
           if swept.failed else []),
     ]  # fmt: skip
     content = tag("main", header, tag("div", *cards, class_="grid"))
-    return whole_page("sweep of nwcompile", content, embed_data(data), more_style=LOOK, script=SCRIPT)
+    return whole_page(f"sweep of {swept.title}", content, embed_data(data), more_style=LOOK, script=SCRIPT)
+
+
+def _choose_first(swept) -> str | None:
+    """Return the id of the best point with the least product of energy and time, or else with the best first objective.
+
+    None if no point has figures.
+    """
+
+    def rate(row: dict) -> float:
+        if row.get("edp_nj_us") is not None:
+            return row["edp_nj_us"]
+        return row[swept.minimize[0]] if swept.minimize else -row[swept.maximize[0]]
+
+    return min(swept.front, key=rate)["id"] if swept.front else None
 
 
 def report_path(point_id: str) -> str:

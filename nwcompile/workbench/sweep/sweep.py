@@ -12,9 +12,10 @@ from nwcompile.code_version import code_version
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.artifact import write_bytes, write_files
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import count_text, data_frame
+from nwcompile.ir.shown import count_text, data_frame, network_title
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows
@@ -48,7 +49,7 @@ class Sweep:
 
     A row has the id of its point, nwcompile's version, hashes of model and samples, the settings, the figures (none if
     there is an `error`) and the seconds that it took. `n_computed` rows were computed by this call; `n_stale` rows in
-    the folder are of another version, model or samples; `n_unreadable` lines are not rows.
+    the folder are of another version, model or samples; `n_unreadable` lines are not rows. `title`: network and chip.
     """
 
     rows: tuple[dict, ...]
@@ -59,6 +60,7 @@ class Sweep:
     n_computed: int
     n_stale: int
     n_unreadable: int
+    title: str = "a network"
 
     def __repr__(self) -> str:
         header, cells = self._cells()
@@ -187,6 +189,8 @@ def sweep(
         rows = [made.rows[point.id] for point in points]
         if keep is not None:
             made.keep([points[i] for i in pareto_front(rows, minimize, maximize)])
+        chips = {chip.name for chip in space.values.get(CHIP, (space.chip,))}
+        chip_text = f"{len(chips)} chips" if len(chips) > 3 else " and ".join(sorted(chips))
         result = Sweep(
             rows=tuple(rows),
             settings=tuple(space.values),
@@ -196,6 +200,7 @@ def sweep(
             n_computed=made.n_computed,
             n_stale=made.n_stale,
             n_unreadable=store.n_unreadable,
+            title=network_title(len(network.layers), count_neurons(network), chip_text),
         )
         if folder is not None:
             write_bytes(folder / PAGE, render_page(result, has_report=made.has_files).encode())

@@ -303,7 +303,15 @@ def test_two_runs_side_by_side(visit, tmp_path):
     assert len(set(page.locator(".run .hottest").all_inner_texts()[::2])) == 1
     page.locator(".run").nth(1).locator(".cores > rect").nth(9).click()
     assert [page.locator(".detail").nth(i).is_visible() for i in (0, 1)] == [False, True]
-    assert visit(tmp_path / "diff.html", 400).evaluate("document.documentElement.scrollWidth") == 400
+    for width in (1000, 400):
+        page = visit(tmp_path / "diff.html", width)
+        assert page.evaluate("document.documentElement.scrollWidth") == width and hidden_headings(page) == []
+
+
+def hidden_headings(page) -> list[str]:
+    """Return the column headings that a reader has to scroll for."""
+    beyond = "e => e.getBoundingClientRect().right > e.closest('.table').getBoundingClientRect().right + 1"
+    return [th.inner_text() for th in page.locator(".table th").all() if th.evaluate(beyond)]
 
 
 def test_names_from_outside_do_nothing(visit):
@@ -322,6 +330,7 @@ def test_nothing_overflows_and_the_verdict_is_three_lines(visit, doc, width):
     page.locator(".cores > rect").first.dispatch_event("click")
     slide(page, 2)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert width < 1000 or hidden_headings(page) == []
     lines = "e => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)"
     assert page.locator(".verdict").evaluate(lines) < 3.1
 
