@@ -231,7 +231,7 @@ def _add_robustness(parser: Parser) -> None:
     parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     parser.add_argument(
         "--weight",
-        type=lambda text: [_to_float(word) for word in text.split(",")],
+        type=_to_floats,
         metavar="X[,X...]",
         help="relative standard deviation of every stored weight: 0.1 for 10 %%; several like 0,0.1 make a table "
         "(default: the chip file's)",
@@ -342,7 +342,12 @@ def _add_noc(parser: Parser) -> None:
     parser.add_argument(
         "--traffic", type=OneOf("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
     )
-    parser.add_argument("--load", type=_to_float, metavar="X", help="generated flits per core and cycle, above 0")
+    parser.add_argument(
+        "--load",
+        type=_to_floats,
+        metavar="X[,X...]",
+        help="generated flits per core and cycle, above 0; several like 0.1,0.2,0.3 make a table of latencies",
+    )
     for name, default, text in (
         ("flits", 1, "flits per generated packet"),
         ("warmup", 1000, "cycles before measuring"),
@@ -606,6 +611,10 @@ def _to_float(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
+def _to_floats(text: str) -> list[float]:
+    return [_to_float(word) for word in text.split(",")]
 
 
 def _read_fixed_sites(text: str) -> tuple[str, list]:

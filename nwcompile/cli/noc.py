@@ -11,10 +11,12 @@ from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
+from nwcompile.report.text import align_rows
 from nwcompile.sim.cycle.noc import offer_load, replay_packets
 
 ERROR_CODE = "NW6201"
 COLUMNS = ("time", "src", "dst", "size")
+COUNTED = ("chip", "packets", "hops")  # figures of a list of packets without a unit; the others are cycles
 
 
 def run(args: Namespace) -> int:
@@ -26,8 +28,12 @@ def run(args: Namespace) -> int:
             raise OptionError("noc: --trace-out belongs to --trace-in")
         if args.load is None:
             raise OptionError("noc: --traffic needs --load, in flits per core and cycle")
-        result = asdict(offer_load(chip, args.traffic, args.load, args.flits, args.warmup, args.cycles, args.seed))
-        print(as_json({"chip": chip.name, **result}) if args.json else _text_of_load(result, args.cycles))
+        fixed = (args.flits, args.warmup, args.cycles, args.seed)
+        loads = [asdict(offer_load(chip, args.traffic, load, *fixed)) for load in args.load]
+        if args.json:
+            print(as_json({"chip": chip.name, **(loads[0] if len(loads) == 1 else {"loads": loads})}))
+        else:
+            print(_text_of_load(loads[0], args.cycles) if len(loads) == 1 else _text_of_curve(loads))
         return 0
     packets = read_packets(Path(args.trace_in))
     time, src, dst, size = (packets[name] for name in COLUMNS)
@@ -36,7 +42,7 @@ def run(args: Namespace) -> int:
         rows = (f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
         write_bytes(args.trace_out, ("inject,arrive\n" + "".join(rows)).encode())
     latency = done.arrive - packets["time"]
-    figures = {
+    figures: dict[str, str | int | float | None] = {
         "chip": chip.name,
         "packets": len(latency),
         "makespan": int(done.arrive.max() - packets["time"].min()) if len(latency) else 0,
@@ -50,12 +56,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json(figures))
     else:
-        print(
-            "\n".join(
-                f"{name:<21} {value:g}" if not isinstance(value, str) and value is not None else f"{name:<21} {value}"
-                for name, value in figures.items()
-            )
-        )
+        for name, value in figures.items():
+            unit = "" if name in COUNTED or value is None else " cycles"
+            print(f"{name:<21} {value if value is None or isinstance(value, str) else format(value, 'g')}{unit}")
     return 0
 
 
@@ -80,6 +83,17 @@ def read_packets(path: Path) -> dict[str, np.ndarray]:
         except (ValueError, IndexError, OverflowError):
             raise OptionError(f"{path}, line {line}: {','.join(row)!r} must hold whole numbers") from None
     return dict(zip(COLUMNS, packets, strict=True))
+
+
+def _text_of_curve(loads: list[dict]) -> str:
+    """Format a load-latency curve: one row for each offered load."""
+    rows = [("offered", "accepted", "mean latency", "busiest link", "its load")]
+    for load in loads:
+        name, most = max(load["link_load"].items(), key=lambda row: row[1])
+        stable = {None: "too few cycles", False: "saturated"}.get(load["stable"]) or f"{load['mean_latency']:.2f}"
+        rows.append((f"{load['offered']:.4f}", f"{load['accepted']:.4f}", stable, name, f"{most:.4f}"))
+    head = f"{loads[0]['pattern']}; loads in flits/core/cycle, latency in cycles, load of a link: share of busy cycles"
+    return "\n".join([head, *align_rows(rows, n_left=0)])
 
 
 def _text_of_load(result: dict, cycles: int) -> str:

@@ -13,6 +13,8 @@ def test_cli_noc_replays_a_list_into_a_file(command, folder):
     assert (code, err) == (0, "")
     assert json.loads(out)["hops"] == 12
     assert (folder / "deep" / "out.csv").read_text() == "inject,arrive\n0,23\n4,27\n"
+    lines = command("noc --chip mesh_spec --trace-in in.csv")[1].splitlines()
+    assert lines[2] == "makespan              27 cycles" and lines[-1] == "hops                  12"
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,16 @@ def test_cli_noc_says_how_it_took_a_load_and_the_load_of_each_link(command, cycl
         *(f"({x}, 0) port 0 {end}" for x in (0, 1) for end in ("inject", "eject")),
     }
     assert load_of["(0, 0) E"] == pytest.approx(0.1, abs=0.05) and [*load_of.values()] == sorted(load_of.values())[::-1]
+
+
+def test_cli_noc_makes_a_table_of_several_loads(command):
+    flags = "noc --chip mesh_spec --traffic uniform --cycles 2000"
+    code, out, _ = command(f"{flags} --load 0.1,0.9")
+    head, names, low, high = out.splitlines()
+    assert code == 0 and head.startswith("uniform; loads in flits/core/cycle") and names.split()[0] == "offered"
+    assert high.split()[2] == "saturated"
+    doc = json.loads(command(f"{flags} --load 0.1,0.9 --json")[1])
+    assert float(low.split()[2]) == pytest.approx(doc["loads"][0]["mean_latency"], abs=0.01)
+    alone = json.loads(command(f"{flags} --load 0.9 --json")[1])
+    assert doc["loads"][1] == {name: value for name, value in alone.items() if name != "chip"}
+    assert command(f"{flags} --load 0.1,")[2].endswith("argument --load: expected a number, got ''\n")

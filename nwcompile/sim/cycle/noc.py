@@ -165,7 +165,7 @@ def offer_load(
         raise OptionError(unknown_choice("traffic", pattern, PATTERNS))
     if noc.cores_per_router != 1:
         raise OptionError(
-            f"traffic needs one core a router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
+            f"traffic needs one core per router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
         )
     if not chip.grid.is_open.all():
         raise OptionError(
@@ -184,7 +184,9 @@ def offer_load(
         if highest is not None and value > highest:
             raise OptionError(f"{name} {value} is above the largest supported, {highest}")
     if not 0 < offered / flits <= 1:
-        raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
+        raise OptionError(
+            f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits per cycle"
+        )
     n_packets = offered / flits * chip.n_cores * (warmup + 2 * cycles)
     work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
     verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")

@@ -180,7 +180,7 @@ def test_packets_that_cannot_be_are_named(packets, text):
 
 BAD_LOADS = [
     ({"pattern": "tornado"}, "unknown traffic 'tornado'; choose one of: transpose, hotspot, neighbor, uniform"),
-    ({"offered": 0}, "load 0 must be above 0 and at most 1, one packet of 1 flits a cycle"),
+    ({"offered": 0}, "load 0 must be above 0 and at most 1, one packet of 1 flits per cycle"),
     ({"cycles": 0}, "cycles 0 must be a whole number >= 1"),
     ({"cycles": 10**22}, f"cycles {10**22} is above the largest supported, {1 << 48}"),
     ({"flits": 1 << 17}, "flits 131072 is above the largest supported, 65536"),
@@ -222,7 +222,7 @@ def test_cycles_of_a_way_are_those_of_its_links(monkeypatch, ew, ns):
 def test_traffic_patterns_need_a_grid_of_cores():
     with pytest.raises(OptionError) as error:
         offer_load(nw.Chip.load("loihi1"), "uniform", 0.1)
-    assert str(error.value) == "traffic needs one core a router; loihi1 has noc.cores_per_router=4"
+    assert str(error.value) == "traffic needs one core per router; loihi1 has noc.cores_per_router=4"
     with pytest.raises(OptionError) as error:
         offer_load(mesh("spec", 4).replace({"noc.rows": 3}), "transpose", 0.1)
     assert str(error.value) == "traffic transpose needs a square mesh; mesh_spec has 4 x 3 routers"
