@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import count
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -296,6 +297,11 @@ class Network:
     def into(self, name: str) -> tuple[Connection, ...]:
         """Return the connections that end at `name`, in the given order."""
         return self._by_target.get(name, ())
+
+    def free_name(self, name: str, layer: str = "{}") -> str:
+        """Return `name`, or `name/2`, `name/3` and so on: the first for which no node is called `layer.format(...)`."""
+        names = (f"{name}/{k}" if k > 1 else name for k in count(1))
+        return next(free for free in names if layer.format(free) not in self.nodes)
 
     def out_of(self, name: str) -> tuple[Connection, ...]:
         """Return the connections that begin at `name`, in the given order."""

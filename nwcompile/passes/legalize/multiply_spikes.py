@@ -74,7 +74,7 @@ def _move_factor(network: Network, product: MatMul) -> Network | None:
         Sparse(c.source, name, pre=m.col, post=m.row, weight=np.rint(m.data / factor[m.row]), delay=c.delay)
         for c, m in zip(edges, maps, strict=True)
     ]
-    counts = Node(COUNTS.format(product.target), product.output_shape(shape))
+    counts = Node(COUNTS.format(network.free_name(product.target, COUNTS)), product.output_shape(shape))
     behind = [product.replace(target=counts.name), Scale(counts.name, product.target, scale=prod(factors), delay=0)]
     kept = [c for c in network.connections if c is not product and c not in edges]
     return Network(network.inputs, {**network.nodes, counts.name: counts}, (*kept, *whole, *behind))
@@ -107,7 +107,7 @@ def verify_pairs(network: Network, chip: Chip) -> None:
 
 
 def _add_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:
-    name = PAIRS.format(product.target)
+    name = PAIRS.format(network.free_name(product.target, PAIRS))
     largest = max(counts)
     above = 1 if largest == 1 else 1 << largest.bit_length()
     weights = [float(above if count < largest else 1) for count in counts]

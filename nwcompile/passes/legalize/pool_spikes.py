@@ -56,7 +56,7 @@ def _relay_maximum(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Netw
     target = network.node(pool.target)
     if target.neuron is None and network.into(pool.target) == (pool,):
         return _put_layers(network, {target.name: (relay, target.shape)}, (), {pool: _pool_edge(network, pool, target)})
-    name = f"{pool.source}/max/{pool.target}"
+    name = network.free_name(f"{pool.source}/max/{pool.target}")
     inner = _pool_edge(network, pool, Node(name, target.shape))
     return _put_layers(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
 

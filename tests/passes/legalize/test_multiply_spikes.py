@@ -107,6 +107,24 @@ def test_largest_counts_follows_sums_of_spikes_only():
     assert largest_counts(normalize(attention(query="x")), second) is None
 
 
+def test_two_products_of_one_layer_have_pair_neurons_each():
+    rng = np.random.default_rng(0)
+    first, second = rng.permutation(32), rng.permutation(32)
+    spec = nw.NeuronSpec(beta=0.5, threshold=0.5)
+    edges = [
+        nw.Dense("x", "s", rng.integers(-4, 8, (32, 8)).astype(np.float32) / 8),
+        picked("s", "a", first),
+        picked("s", "b", second),
+        *(MatMul(name, "out", left=(1, 3, 4), right=(1, 4, 5)) for name in "ab"),
+    ]
+    layers = {"s": (spec, 32), "a": (None, 32), "b": (None, 32), "out": (spec.replace(threshold=2.5), 15)}
+    net = nw.Network.from_arrays(layers, edges, {"x": 8})
+    program, wanted = nw.compile(net, "loihi2", SAMPLES), nw.simulate(net, SAMPLES).spikes["out"]
+    assert {PAIRS.format("out"), PAIRS.format("out/2")} <= {*program.network.layers}
+    np.testing.assert_array_equal(nw.simulate(program, SAMPLES).spikes["out"], wanted)
+    assert 0.05 < wanted.mean() < 0.95
+
+
 def shrunk(chip, n_neurons):
     one_core = {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1}
     return Chip.load(chip).replace({"core.max_neurons": n_neurons, **one_core})

@@ -115,6 +115,16 @@ def test_maximum_of_binary_spikes_is_a_layer_of_relay_neurons_exactly():
     assert all(np.array_equal(run.spikes[name], wanted.spikes[name]) for name in ("a", "out"))
 
 
+def test_maxima_of_two_windows_in_one_layer_are_two_layers_of_relays():
+    x = (np.random.default_rng(0).random((4, 7, 1, 8, 8)) < 0.15).astype(np.float32)
+    layers = {"s": (LIF, (1, 8, 8)), "out": (LIF.replace(threshold=1.5), (1, 4, 4))}
+    edges = [nw.Scale("in", "s", 2.0), nw.MaxPool2d("s", "out", 2, 2), nw.MaxPool2d("s", "out", 4, 2, 1)]
+    network = nw.Network.from_arrays(layers, edges, {"in": (1, 8, 8)})
+    program, wanted = nw.compile(network, "loihi1", x), nw.simulate(network, x).spikes["out"]
+    assert {"s/max/out", "s/max/out/2"} <= {*program.network.layers}
+    assert np.array_equal(nw.simulate(program, x).spikes["out"], wanted) and 0 < wanted.mean() < 1
+
+
 def test_float_run_is_compared_in_the_layers_that_the_network_has():
     network, x = pooled_currents(), image_spikes()
     program = nw.compile(network, "loihi1", x, POOL)
