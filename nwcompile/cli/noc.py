@@ -87,11 +87,11 @@ def read_packets(path: Path) -> dict[str, np.ndarray]:
 
 def _text_of_curve(loads: list[dict]) -> str:
     """Format a load-latency curve: one row for each offered load."""
-    rows = [("offered", "accepted", "mean latency", "busiest link", "its load")]
+    rows: list[tuple[str, ...]] = [("offered", "accepted", "mean latency", "busiest link", "its load")]
     for load in loads:
-        name, most = max(load["link_load"].items(), key=lambda row: row[1])
+        busiest, share = max(load["link_load"].items(), key=lambda row: row[1])
         stable = {None: "too few cycles", False: "saturated"}.get(load["stable"]) or f"{load['mean_latency']:.2f}"
-        rows.append((f"{load['offered']:.4f}", f"{load['accepted']:.4f}", stable, name, f"{most:.4f}"))
+        rows.append((f"{load['offered']:.4f}", f"{load['accepted']:.4f}", stable, busiest, f"{share:.4f}"))
     head = f"{loads[0]['pattern']}; loads in flits/core/cycle, latency in cycles, load of a link: share of busy cycles"
     return "\n".join([head, *align_rows(rows, n_left=0)])
 

@@ -59,7 +59,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     Checks neurons, layers, minimal synapse memory, the widest fan-in and the features of each layer's neurons. Fast for
     any size, for float and fixed-point networks. A network that passes may still not fit.
     """
-    violations = [*maximum_violations(network), *product_violations(network, chip)]
+    violations = [*maximum_violations(network), *product_violations(network, chip, on_multi_spike)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
     n_neurons = sum(size for size, _ in _layer_sizes(network, chip))
     room = int(chip.max_neurons.sum())

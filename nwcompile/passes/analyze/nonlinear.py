@@ -7,6 +7,7 @@ product of two spikes.
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
@@ -16,6 +17,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.grids import WeightGrid
+from nwcompile.passes.analyze.state_range import multiply_bounds
 from nwcompile.passes.prepare.fold import constant_offset, linear_map, to_matrix
 
 
@@ -71,7 +73,7 @@ def channel_scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.n
 
 def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
     """Return the layers of a normalized network behind a maximum of currents that the chip can compute exactly."""
-    if not can_send_sums(chip, options):
+    if not can_send_sums(chip, options.on_multi_spike):
         return ()
     layers = {layer: pool for pool in find_maxima(network) if (layer := pooled_layer(network, pool)) is not None}
     n_more = 0  # neurons of each maximum: one for each current, and one for each further current of a window
@@ -82,13 +84,13 @@ def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[s
     return tuple(layers) if has_room else ()
 
 
-def can_send_sums(chip: Chip, options: Options) -> bool:
+def can_send_sums(chip: Chip, on_multi_spike: str) -> bool:
     """Return whether the chip's neurons can send a sum, and others add such numbers with weights 1 and -1."""
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
     can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries_message("graded")
     can_add = np.array_equal(grid.round_effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
-    return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"
+    return chip.neuron.programmable is True and can_send and can_add and on_multi_spike != "repeat"
 
 
 def find_products(network: Network) -> list[MatMul]:
@@ -102,16 +104,20 @@ def n_with_pairs(network: Network) -> int:
     return count_neurons(network) + sum(product.n_products for product in find_products(network))
 
 
-def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
+def product_violations(network: Network, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
     """Yield every remaining matrix product, with what a chip would need for it."""
     too_many = []
     for product in find_products(network):
         where = f"{product.source} -> {product.target}"
         counts = largest_counts(network, product)
         advice = "multiply the spikes of layers only, as they are or added up, one factor of them single spikes"
-        if counts is None or min(counts) > 1:
+        is_gated = gated_factor(network, product) is not None
+        if is_gated and not can_send_sums(chip, on_multi_spike):
+            advice = "use a chip whose neurons are programs and send signed numbers, such as loihi2 or spinnaker2"
+            yield Violation("product of spikes", where, "currents times spikes", "counts times spikes", advice)
+        elif not is_gated and (counts is None or min(counts) > 1):
             yield Violation("product of spikes", where, "a product of other numbers", "a product with spikes", advice)
-        elif max(counts) > 1 and "multi" not in chip.neuron.spikes:
+        elif counts is not None and max(counts) > 1 and "multi" not in chip.neuron.spikes:
             advice = "use a chip whose neurons send counts, or attention by masks (nw.from_torch takes QKAttention)"
             yield Violation("product of spikes", where, f"counts up to {max(counts)}", "one spike per step", advice)
         else:
@@ -128,34 +134,48 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
 
 def largest_counts(network: Network, product: MatMul) -> tuple[int, int] | None:
     """Return the largest count in the left and the right factor, or None if they may hold other numbers than counts."""
-    largest = _largest_values(network, product.source)
-    if largest is None:
+    left, right = (float(part.max()) for part in _split_factors(network, product))
+    return None if np.isinf([left, right]).any() else (int(left), int(right))
+
+
+def gated_factor(network: Network, product: MatMul) -> bool | None:
+    """Return whether the right factor is the currents, if one is sums of weighted spikes and the other single spikes.
+
+    None for other products. The currents have to be sums of single spikes, so that a message is proved to hold them.
+    """
+    edges = network.into(product.source)
+    sources = [network.node(c.source).neuron for c in edges]
+    are_spikes = all(s is not None and s.fires and s.message == "binary" for s in sources)
+    if not are_spikes or not all(c.is_linear for c in edges):
         return None
-    left, right = np.split(largest, [int(np.prod(product.left))])
-    return int(left.max()), int(right.max())
+    left, right = (float(part.max()) for part in _split_factors(network, product))
+    return left <= 1 if max(left, right) == np.inf and min(left, right) <= 1 else None
 
 
-def _largest_values(network: Network, name: str) -> np.ndarray | None:
-    """Return the largest value of every entry of a node, float64[n], if it is a count of spikes, else None."""
+def _split_factors(network: Network, product: MatMul) -> list[np.ndarray]:
+    return np.split(_largest_values(network, product.source), [int(np.prod(product.left))])
+
+
+def _largest_values(network: Network, name: str) -> np.ndarray:
+    """Return the largest value of every entry of a node, float64[n]; infinity if it may be no count of spikes."""
     node = network.node(name)
     if name in network.inputs or node.neuron is not None:
         is_binary = node.neuron is not None and node.neuron.fires and node.neuron.message == "binary"
-        return np.ones(node.n_neurons) if is_binary else None
+        return np.full(node.n_neurons, 1.0 if is_binary else np.inf)
     total = np.zeros(node.n_neurons)
     for c in network.into(name):
         source, shape = _largest_values(network, c.source), network.node(c.source).shape
-        if source is None:
-            return None
         if isinstance(c, MatMul):
             left, right, at = c.factor_indices()
-            total += np.bincount(at, source[left] * source[right], node.n_neurons)
+            total += np.bincount(at, multiply_bounds(source[left], source[right]), node.n_neurons)
             continue
-        constant = constant_offset(c, shape, node.shape) if c.is_linear else None
-        weights = to_matrix(linear_map(c, shape, node.shape)) if c.is_linear else None
-        if weights is None or (constant is not None and constant.any()):
-            return None
-        values = np.asarray(weights if isinstance(weights, np.ndarray) else weights.data)
-        if (values < 0).any() or (values != np.trunc(values)).any():
-            return None
-        total += weights @ source
+        if not c.is_linear:
+            return np.full(node.n_neurons, np.inf)
+        weights = csr_array(to_matrix(linear_map(c, shape, node.shape)))
+        weights.eliminate_zeros()
+        constant = constant_offset(c, shape, node.shape)
+        is_other = np.zeros(node.n_neurons, bool) if constant is None else constant != 0
+        not_counts = (weights.data < 0) | (weights.data != np.trunc(weights.data))
+        is_other |= np.bincount(weights.tocoo().row[not_counts], minlength=node.n_neurons) > 0
+        total += np.where(is_other, np.inf, weights @ source)
     return total

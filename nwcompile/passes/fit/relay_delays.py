@@ -57,7 +57,7 @@ def can_relay(network: Network, chip: Chip, options: Options, source: str) -> bo
     """Return whether neurons of the chip can repeat what an input or layer sends: spikes, or numbers by programs."""
     if sends_binary(network, chip, options, source):
         return relay_neuron(chip) is not None
-    return network.node(source).axon_of is None and can_send_sums(chip, options)
+    return network.node(source).axon_of is None and can_send_sums(chip, options.on_multi_spike)
 
 
 def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:
@@ -156,7 +156,7 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
         for k in range(1, n_relays_of[source, aligned] + 1):
             upto = min(aligned, k * reach)  # the first steps of the aligned delay pass in the chain
             if (k, upto) not in chain:
-                name = f"{source}/relay{len(chain) + 1}"
+                name = network.free_name(f"{source}/relay{len(chain) + 1}")
                 chain[k, upto] = relay_layer(relay, before, name, upto - passed)
                 offset[name] = timing.offset[source] + k * reach - upto
             before, passed = chain[k, upto][0], upto

@@ -75,7 +75,7 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
     """
     changes: list[Change] = []
     violations: list[Violation] = []
-    for name in network.layers if can_send_sums(chip, options) else ():
+    for name in network.layers if can_send_sums(chip, options.on_multi_spike) else ():
         cut = _cut_sources(network, name, chip)
         if cut is None:
             continue

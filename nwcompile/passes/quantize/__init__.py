@@ -14,6 +14,7 @@ quantize    quantize.py:quantize               all layers, driven by the quantiz
             table.py:scaled_row                the row of a layer in the quantization table
             layer_warnings.py:number_warnings  warnings for the user about a layer
 legalize    compare_currents.py:send_maxima    a maximum of currents, once for all layers that read it
+            gate_currents.py:gate_currents     products of currents and spikes by neurons that send numbers
 compare     compare_currents.py:compare_currents  a maximum of currents by neurons that compare two of them
             send_sums.py:count_safe_spikes     neurons that send sums; a proof that messages are wide enough
 approximate approximate/                       the nearest neurons that the chip has, and their price

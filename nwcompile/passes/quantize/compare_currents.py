@@ -181,7 +181,7 @@ def send_maxima(
     compute a maximum of their own.
     """
     changes: list[Change] = []
-    for pool in find_maxima(network) if can_send_sums(chip, options) and not network.is_fixed else ():
+    for pool in find_maxima(network) if can_send_sums(chip, options.on_multi_spike) and not network.is_fixed else ():
         pools = (p for p in network.out_of(pool.source) if isinstance(p, MaxPool2d))
         window = pool.kernel, pool.stride, pool.padding
         alike = [p for p in pools if (p.kernel, p.stride, p.padding) == window]

@@ -18,6 +18,14 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
+from nwcompile.passes.quantize.gate_currents import (
+    build_gate,
+    build_mark,
+    choose_lift,
+    is_gate,
+    is_mark,
+    sends_numbers,
+)
 from nwcompile.passes.quantize.program_curves import use_inverses
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
@@ -257,7 +265,7 @@ def _weight_error(edges, rounded: list[Rounded], unit: float) -> float:
 
 
 def fixed_sender(network: Network, name: str, chip: Chip, fixed: Mapping[str, FixedLayer]) -> FixedLayer:
-    """Quantize neurons that send their sum; its `scale` is the integers that they send per unit of the float sum.
+    """Quantize neurons that send or gate their sum; `scale` is the integers that they send per unit of the float sum.
 
     Sums of the integers of other senders, which are in `fixed`, are not rounded.
     """
@@ -265,9 +273,13 @@ def fixed_sender(network: Network, name: str, chip: Chip, fixed: Mapping[str, Fi
     units = [fixed[c.source].scale for c in edges if sends_current(network, c.source)]
     grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     unit = units[0] if units else _choose_unit(network, name, grids, chip)
-    rounded = round_weights(edges, grids, unit)
     room = message_room(chip)
-    program = build_sender(node.neuron.name, 0 if node.neuron.operations[-1].operands[1] == 0 else -room, room)
+    if is_mark(node.neuron) or is_gate(node.neuron):  # their weights are 1
+        rounded = [g.round_at(np.ones(np.shape(c.weight)), g.finest) for c, g in zip(edges, grids, strict=True)]
+        program = (build_mark if is_mark(node.neuron) else build_gate)(choose_lift(chip))
+    else:
+        rounded = round_weights(edges, grids, unit)
+        program = build_sender(node.neuron.name, 0 if node.neuron.operations[-1].operands[1] == 0 else -room, room)
     chosen = Format.from_weights(grids, rounded, fraction_bits=0, unit=unit, parameter_bits={}, tables={})
     measured = Measured.from_program(node.neuron, unit, None)
     made = build_layer(node, measured, edges, rounded, Whole(program, {}, {}, {}), chosen)
@@ -284,9 +296,9 @@ def _choose_unit(network: Network, name: str, grids: list[WeightGrid], chip: Chi
     finest = min(g.largest * 2.0**g.finest for g in grids) / largest
     size = sqrt(np.square(weights).mean()) or 1.0
     readers = {c.target for c in network.out_of(name)}
-    while senders := {reader for reader in readers if sends_current(network, reader)}:
+    while senders := {reader for reader in readers if sends_numbers(network, reader)}:
         readers = (readers - senders) | {c.target for sender in senders for c in network.out_of(sender)}
-    others = [c for reader in readers for c in network.into(reader) if not sends_current(network, c.source)]
+    others = [c for reader in readers for c in network.into(reader) if not sends_numbers(network, c.source)]
     heaviest = max((float(np.abs(c.weight).max(initial=0)) for c in others), default=0.0)
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     return min(finest, sqrt(grid.largest * 2.0**grid.coarsest / heaviest / size)) if heaviest else finest

@@ -25,6 +25,7 @@ from nwcompile.ir.run import Run
 from nwcompile.passes.analyze.pool import weight_group
 from nwcompile.passes.analyze.state_range import program_bounds, state_range
 from nwcompile.passes.prepare.weights import apply_weight_bits
+from nwcompile.passes.quantize.gate_currents import sends_numbers
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,
     input_warnings,
@@ -38,7 +39,6 @@ from nwcompile.passes.quantize.program_curves import record_arguments
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer, fixed_sender
 from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, peak_current
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding, scale_channels
-from nwcompile.passes.quantize.send_sums import sends_current
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, scaled_row, spike_rates, state_columns
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
@@ -147,7 +147,7 @@ def _layer_by_layer(
     for name in network.layers:
         raise_if_canceled()
         if name in network.programs:
-            if sends_current(network, name):
+            if sends_numbers(network, name):
                 if samples is None:
                     raise ModelError(
                         f"layer {name!r} sends currents as numbers, and only samples show how large they are; give "

@@ -40,6 +40,7 @@ from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.nearest import nearest_network, suggest_items
 from nwcompile.passes.quantize.approximate.price import check_loss
 from nwcompile.passes.quantize.compare_currents import compare_currents, compared_rows, send_maxima, verify_messages
+from nwcompile.passes.quantize.gate_currents import gate_currents, verify_currents
 from nwcompile.passes.quantize.memory import verify_memory
 from nwcompile.passes.quantize.quantize import encode_registers, measure_rates, quantize_once
 from nwcompile.passes.quantize.send_sums import schedule_senders
@@ -108,12 +109,15 @@ def rewrite_neurons(draft: Draft) -> Draft:
     """Rewrite features that the chip's neurons lack."""
     network = replace(draft.network, readout=draft.given.readout)
     legal, changes, notes, compared = legalize(network, draft.chip, draft.options, draft.may_compare)
-    legal, sent = send_maxima(legal, draft.chip, draft.options, compared) if draft.may_compare else (legal, [])
+    if draft.may_compare:
+        legal, sent = send_maxima(legal, draft.chip, draft.options, compared)
+        legal, gated = gate_currents(legal, draft.chip, draft.options)
+        changes = [*changes, *sent, *gated]
     return replace(
         draft,
         network=legal,
         legal=legal,
-        changes=[*draft.changes, *changes, *sent],
+        changes=[*draft.changes, *changes],
         notes=[*draft.notes, *notes],
         compared=compared,
     )
@@ -183,6 +187,7 @@ def simplify_integers(draft: Draft) -> Draft:
 def insert_comparisons(draft: Draft) -> Draft:
     """Rewrite maxima of currents into neurons that send and compare them. Raises FitError."""
     verify_messages(draft.legal, draft.network, draft.chip)
+    verify_currents(draft.legal, draft.network, draft.chip)
     if not draft.compared:
         return draft
     network, changes = compare_currents(draft.network, draft.compared, draft.chip)

@@ -158,10 +158,10 @@ def _step_point(doc: dict, name: str, h: int, point: tuple[float, float], x_axis
 def step_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     """Plot the measured, bound and predicted time of each hardware step; `alike` as in `floorline_plot`."""
     steps, series = doc["steps"], _step_times(doc)
-    values = [times for other in alike or [doc] for times in _step_times(other).values()]
+    drawn = [times for other in alike or [doc] for times in _step_times(other).values()]
     x = Axis([1.0], LEFT, WIDTH - RIGHT, log=False)
-    x.high = float(max(1, *(len(times) - 1 for times in values)))
-    y = Axis([us for times in values for us in times], HEIGHT - BOTTOM, TOP, log=False)
+    x.high = float(max(1, *(len(times) - 1 for times in drawn)))
+    y = Axis([us for times in drawn for us in times], HEIGHT - BOTTOM, TOP, log=False)
     marks = [
         tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
     ]

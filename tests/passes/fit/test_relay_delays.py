@@ -56,6 +56,22 @@ def test_delays_of_a_source_share_their_relay_neurons():
         assert np.array_equal(run.spikes["b"], nw.simulate(direct, SPIKES).spikes["b"]) and run.spikes["b"].any()
 
 
+def test_relay_neurons_do_not_take_the_name_of_a_layer():
+    rng = np.random.default_rng(0)
+    sizes = {"a": 4, "a/relay1": 4, "b": 3}
+    pairs = (("in", "a", 0), ("a", "a/relay1", 0), ("a/relay1", "b", 0), ("a", "b", 10))
+    widths = {**sizes, "in": 6}
+    edges = [
+        nw.Dense(source, target, rng.normal(0.3, 1.0, (widths[target], widths[source])).astype(np.float32), delay=delay)
+        for source, target, delay in pairs
+    ]
+    network = nw.Network.from_arrays(dict.fromkeys(sizes, SPEC), edges, {"in": 6})
+    program = nw.compile(network, nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3}), SPIKES)
+    assert program.network.layers == ("a", "a/relay1/2", "a/relay2", "a/relay1", "b")
+    run, direct = (nw.simulate(p, SPIKES).spikes for p in (program, nw.compile(network, "loihi1", SPIKES)))
+    assert all(np.array_equal(run[name], direct[name]) and run[name].any() for name in sizes)
+
+
 @pytest.mark.parametrize("offset", [0, 3])
 def test_relay_sizes_are_those_of_the_relay_layers(offset):
     chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})
