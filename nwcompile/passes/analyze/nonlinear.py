@@ -75,7 +75,8 @@ def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[s
     """Return the layers of a normalized network behind a maximum of currents that the chip can compute exactly."""
     if not can_send_sums(chip, options.on_multi_spike):
         return ()
-    layers = {layer: pool for pool in find_maxima(network) if (layer := pooled_layer(network, pool)) is not None}
+    of_currents = (pool for pool in find_maxima(network) if not sends_spikes(network, pool.source))
+    layers = {layer: pool for pool in of_currents if (layer := pooled_layer(network, pool)) is not None}
     n_more = 0  # neurons of each maximum: one for each current, and one for each further current of a window
     for pool in layers.values():
         source, window = pool.window_taps(network.node(pool.source).shape)
@@ -91,6 +92,12 @@ def can_send_sums(chip: Chip, on_multi_spike: str) -> bool:
     can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries_message("graded")
     can_add = np.array_equal(grid.round_effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
     return chip.neuron.programmable is True and can_send and can_add and on_multi_spike != "repeat"
+
+
+def sends_spikes(network: Network, name: str) -> bool:
+    """Return whether a node is a layer that sends at most one spike per neuron and step."""
+    neuron = network.node(name).neuron
+    return neuron is not None and neuron.fires and neuron.message == "binary"
 
 
 def find_products(network: Network) -> list[MatMul]:
@@ -144,9 +151,7 @@ def gated_factor(network: Network, product: MatMul) -> bool | None:
     None for other products. The currents have to be sums of single spikes, so that a message is proved to hold them.
     """
     edges = network.into(product.source)
-    sources = [network.node(c.source).neuron for c in edges]
-    are_spikes = all(s is not None and s.fires and s.message == "binary" for s in sources)
-    if not are_spikes or not all(c.is_linear for c in edges):
+    if not all(c.is_linear and sends_spikes(network, c.source) for c in edges):
         return None
     left, right = (float(part.max()) for part in _split_factors(network, product))
     return left <= 1 if max(left, right) == np.inf and min(left, right) <= 1 else None
@@ -160,8 +165,7 @@ def _largest_values(network: Network, name: str) -> np.ndarray:
     """Return the largest value of every entry of a node, float64[n]; infinity if it may be no count of spikes."""
     node = network.node(name)
     if name in network.inputs or node.neuron is not None:
-        is_binary = node.neuron is not None and node.neuron.fires and node.neuron.message == "binary"
-        return np.full(node.n_neurons, 1.0 if is_binary else np.inf)
+        return np.full(node.n_neurons, 1.0 if sends_spikes(network, name) else np.inf)
     total = np.zeros(node.n_neurons)
     for c in network.into(name):
         source, shape = _largest_values(network, c.source), network.node(c.source).shape

@@ -11,7 +11,7 @@ from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.nonlinear import channel_scales, find_maxima, pooled_layer
+from nwcompile.passes.analyze.nonlinear import channel_scales, find_maxima, pooled_layer, sends_spikes
 from nwcompile.passes.legalize.resets import RELAY, is_stateless, relay_neuron
 from nwcompile.passes.prepare.normalize import normalize
 
@@ -34,8 +34,7 @@ def pool_spikes(
     relays = [name for name in network.built_in if is_stateless(network.node(name).neuron)]
     changes = [_describe_import(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
     for pool in find_maxima(network):
-        source = network.node(pool.source).neuron
-        if source is not None and source.fires and source.message == "binary":
+        if sends_spikes(network, pool.source):
             network = _relay_maximum(network, pool, relay)
             n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
             changes.append(_describe_relays(pool.source, _describe_window(pool), n))
@@ -151,7 +150,7 @@ def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, 
     (edge,) = into
     source = network.node(edge.source)
     weight = np.unique(np.asarray(edge.weight))
-    is_fed_spikes = source.neuron is not None and source.neuron.fires and source.neuron.message == "binary"
+    is_fed_spikes = sends_spikes(network, edge.source)
     has_bias = any(np.any(bias) for bias in (spec.bias, spec.bias_u, edge.bias) if bias is not None)
     if not is_fed_spikes or has_bias or np.max(spec.refractory) > 1 or len(weight) != 1 or weight[0] <= 0:
         return None

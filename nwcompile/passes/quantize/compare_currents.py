@@ -25,7 +25,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.nonlinear import can_send_sums, find_maxima, pooled_layer
+from nwcompile.passes.analyze.nonlinear import can_send_sums, find_maxima, pooled_layer, sends_spikes
 from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.approximate.ideal import Windows, find_windows, reduce_to_channels
@@ -197,8 +197,7 @@ def send_maxima(
 def _can_send(network: Network, pool: MaxPool2d) -> bool:
     """Return whether the currents are sums of single spikes, with one constant in all of a window."""
     edges = network.into(pool.source)
-    sources = [network.node(c.source).neuron for c in edges if c.source in network.layers]
-    are_spikes = len(sources) == len(edges) and all(s.fires and s.message == "binary" for s in sources)
+    are_spikes = all(sends_spikes(network, c.source) for c in edges)
     is_free = SUMS.format(pool.source) not in network.nodes and network.node(pool.source).neuron is None
     if not edges or not is_free or not are_spikes or not all(c.is_linear for c in edges):
         return False

@@ -125,6 +125,16 @@ def test_maxima_of_two_windows_in_one_layer_are_two_layers_of_relays():
     assert np.array_equal(nw.simulate(program, x).spikes["out"], wanted) and 0 < wanted.mean() < 1
 
 
+@pytest.mark.parametrize("chip", ["loihi1", "loihi2", "spinnaker2"])
+def test_a_maximum_of_spikes_between_two_layers_of_neurons_is_exact(chip):
+    x = (np.random.default_rng(0).random((4, 7, 1, 8, 8)) < 0.15).astype(np.float32)
+    layers = {"s": (LIF, (1, 8, 8)), "out": (LIF.replace(threshold=1.5), (1, 4, 4))}
+    edges = [nw.Scale("in", "s", 2.0), nw.MaxPool2d("s", "out", 2, 2)]
+    network = nw.Network.from_arrays(layers, edges, {"in": (1, 8, 8)})
+    wanted = nw.simulate(network, x).spikes["out"]
+    assert np.array_equal(nw.simulate(nw.compile(network, chip, x), x).spikes["out"], wanted) and wanted.any()
+
+
 def test_float_run_is_compared_in_the_layers_that_the_network_has():
     network, x = pooled_currents(), image_spikes()
     program = nw.compile(network, "loihi1", x, POOL)
