@@ -82,7 +82,7 @@ def cores(repeats: int) -> dict:
 
     counters = once().counters
     n_flit_hops = float(counters["messages_out"].sum() + counters["hops"].sum())
-    return row("cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.run.cores_fit_lockstep", once, repeats))
+    return row("cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.engine.cores_fit_lockstep", once, repeats))
 
 
 def both(choice: str, work: Callable, repeats: int) -> tuple[float, float]:

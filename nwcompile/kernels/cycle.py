@@ -9,12 +9,12 @@ from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
 from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes, StepTimes
-from nwcompile.kernels.jit import inlined, kernel, part
-from nwcompile.kernels.noc.bus import PEAK_LANES, clear_bus
-from nwcompile.kernels.noc.bus_cores import run_bus
+from nwcompile.kernels.jit import inlined, kernel, part, typed
+from nwcompile.kernels.noc.bus import clear_bus, count_slots
+from nwcompile.kernels.noc.bus_cores import BusNetwork, run_bus
 from nwcompile.kernels.noc.event_cores import run_events
-from nwcompile.kernels.noc.lockstep_cores import run_lockstep
-from nwcompile.kernels.noc.merges import run_merges
+from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork, run_lockstep
+from nwcompile.kernels.noc.merges import MergeNetwork, run_merges
 from nwcompile.kernels.noc.mesh import Mesh, Queues, clear_network
 
 TOO_OFTEN = -3  # Result of `run_samples` if a neuron spikes more often per step than a message can be repeated.
@@ -82,6 +82,11 @@ class EventNetwork(NamedTuple):
     mesh: Mesh
     queues: Queues
 
+    @property
+    def flits(self) -> np.ndarray:
+        """int64[link]: flits carried in the last micro-step."""
+        return self.queues.flits
+
 
 class NeuronRecord(NamedTuple):
     """Output and states of neurons; arrays of 0 samples are not recorded."""
@@ -100,7 +105,8 @@ class StepRecord(NamedTuple):
     sent: np.ndarray  # int64[step h, core, N_SENT]
     cycles: np.ndarray  # int64[step h]: core cycles without barriers
     flits: np.ndarray  # int64[step h, link]
-    bus: np.ndarray  # int64[step h, bus.N_COUNTS]: counts of a bus; sums, and maxima for PEAK columns
+    sums: np.ndarray  # int64[step h, ...]: further counts that the network's engine keeps
+    peaks: np.ndarray  # int64[step h, ...]: maxima that it keeps
     stopped: np.ndarray  # int64[2]: sample and hardware step that was STUCK or TOO_LONG
 
 
@@ -339,13 +345,6 @@ def note_step(probes, row, step, sample, base):
 
 
 @inlined
-def count_slots(counts, row):
-    """Add the counts of a micro-step on the bus to those of its step; peaks take the maximum."""
-    for i in range(counts.shape[0]):
-        row[i] = max(row[i], counts[i]) if i >= PEAK_LANES else row[i] + counts[i]
-
-
-@inlined
 def add_flits(flits, row):
     for link in range(flits.shape[0]):
         row[link] += flits[link]
@@ -362,18 +361,62 @@ def clear_neurons(net, programs):
     net.drive.touched[:] = 0
 
 
+def _move_by_events(network, lossy, probes, tables, work, steps, row):
+    ticks = run_events(network.mesh, network.queues, lossy, probes, tables, work, steps.received[row])
+    add_flits(network.queues.flits, steps.flits[row])
+    return ticks
+
+
+def _move_in_lockstep(network, lossy, probes, tables, work, steps, row):
+    ticks = run_lockstep(network.net, network.links, tables, work, steps.received[row], network.flits)
+    add_flits(network.flits, steps.flits[row])
+    return ticks
+
+
+def _move_on_bus(network, lossy, probes, tables, work, steps, row):
+    ticks = run_bus(network, probes, tables, work, steps.received[row])
+    count_slots(network.waiting.totals.counts, steps.sums[row], steps.peaks[row])
+    add_flits(network.waiting.totals.flits, steps.flits[row])
+    return ticks
+
+
+def _move_by_merges(network, lossy, probes, tables, work, steps, row):
+    ticks = run_merges(network, tables, work, steps.received[row])
+    add_flits(network.flits, steps.flits[row])
+    return ticks
+
+
+# By the type of a network: its engine, and how it is emptied before a sample.
+ENGINES = {
+    EventNetwork: (_move_by_events, lambda network: clear_network(network.queues)),
+    LockstepNetwork: (_move_in_lockstep, lambda network: None),
+    BusNetwork: (_move_on_bus, lambda network: clear_bus(network.bus, network.waiting)),
+    MergeNetwork: (_move_by_merges, lambda network: None),
+}
+
+
+@typed
+def move_messages(network, lossy, probes, tables, work, steps, row):
+    """Move the messages of a micro-step, and add its counts to a row of `steps`; returns ticks as `run_events`."""
+    return ENGINES[network.instance_class][0]
+
+
+@typed
+def clear_messages(network):
+    """Empty the network before a sample."""
+    return ENGINES[network.instance_class][1]
+
+
 @kernel
-def run_samples(
-    plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, merges, probes, neuron_record, steps, x
-):
+def run_samples(plan, job, chip, net, programs, lossy, shared, network, probes, neuron_record, steps, x):
     """Simulate samples one after the other from cleared state (or one sample from its current state: Job.first_step).
 
     Each micro-step begins with an empty network and reset arbiters, so message timing in one does not affect the next.
     Other calls can therefore move the messages, given the neurons' output in `neuron_record`.
 
-    Of the networks `event`, `lockstep`, `bus` and `merges`, three are None. `lossy` is None if no message can be lost,
-    `shared` if no neurons share axons, and `probes` if nothing is profiled; Numba compiles only what is not None. With
-    `lockstep`, `lossy` and `probes` must be None.
+    `network` has a type of ENGINES. `lossy` is None if no message can be lost, `shared` if no neurons share axons, and
+    `probes` if nothing is profiled; Numba compiles only what is not None. With a LockstepNetwork, `lossy` and `probes`
+    must be None.
     x: int32[sample, step from Job.first_step, input line]. Returns 0; STUCK or TOO_LONG as `run_events`, with the flits
     of that micro-step in the network; TOO_OFTEN if a neuron spikes more often than messages can be repeated, with its
     spikes of that step recorded last; or INTERRUPTED.
@@ -386,10 +429,7 @@ def run_samples(
         if job.computes and job.first_step == 0:
             clear_neurons(net, programs)
         if job.first_step == 0 or not job.computes:
-            if event is not None:
-                clear_network(event.queues)
-            if bus is not None:
-                clear_bus(bus.bus, bus.waiting)
+            clear_messages(network)
         for micro in range(job.first_step * plan.period, (job.first_step + steps.cycles.shape[0]) * plan.period):
             if plan.interrupted[0]:
                 return INTERRUPTED
@@ -419,20 +459,7 @@ def run_samples(
                 continue
             if probes is not None:
                 note_step(probes, row, h, job.first_sample + b, steps.cycles[row] * plan.ticks_per_cycle)
-            ticks = np.int64(-1)
-            if event is not None:
-                ticks = run_events(event.mesh, event.queues, lossy, probes, tables, work, steps.received[row])
-                add_flits(event.queues.flits, steps.flits[row])
-            if lockstep is not None:
-                ticks = run_lockstep(lockstep.net, lockstep.links, tables, work, steps.received[row], lockstep.flits)
-                add_flits(lockstep.flits, steps.flits[row])
-            if bus is not None:
-                ticks = run_bus(bus, probes, tables, work, steps.received[row])
-                count_slots(bus.waiting.totals.counts, steps.bus[row])
-                add_flits(bus.waiting.totals.flits, steps.flits[row])
-            if merges is not None:
-                ticks = run_merges(merges, tables, work, steps.received[row])
-                add_flits(merges.flits, steps.flits[row])
+            ticks = move_messages(network, lossy, probes, tables, work, steps, row)
             if ticks < 0:
                 steps.stopped[0] = job.first_sample + b
                 steps.stopped[1] = h

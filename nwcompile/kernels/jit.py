@@ -29,6 +29,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.extending import overload
 
 from nwcompile.errors import NwWarning
 from nwcompile.threads import raise_if_canceled
@@ -211,6 +212,12 @@ ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 inlined = compiled(_nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
 spliced = compiled(_nrt=False, inline="always")  # Numba inlines it into the caller before compilation, at every call
 part = compiled(_nrt=False, **ONLY_FOR_KERNELS)
+
+
+def typed(choose: Callable) -> Callable:
+    """Make a function for kernels whose body depends on the types of its arguments: `choose` returns it, for types."""
+    overload(choose, {"_nrt": False, "nogil": True, "forceinline": True, **ONLY_FOR_KERNELS})(choose)
+    return choose
 
 
 class AsCFunction:

@@ -22,7 +22,7 @@ from nwcompile.kernels.jit import inlined, kernel
 OUT, IN = range(2)  # Directions of a port: out of a core, and into it.
 FREE = 0  # of Waiting.state: first free entry of `entry`
 N_WAITING = 1  # of Waiting.state: number of waiting messages
-# Indices of BusTotals.counts, and columns of `Record.bus`.
+# Indices of BusTotals.counts; in a StepRecord, the columns of `sums`, then those of `peaks`.
 SLOTS = 0  # slots with a transfer
 TRANSFERS = 1  # transfers over lanes, without those of a core to itself
 WAITED = 2  # transfers that did not go in the first slot after their arrival
@@ -31,6 +31,7 @@ LANE_SLOTS = 4  # lanes in use, summed over slots
 PEAK_LANES = 5  # maximum lanes in use in a slot
 PEAK_QUEUE = 6  # maximum messages waiting in a core
 N_COUNTS = 7
+N_SUMS = PEAK_LANES
 
 WAITING_MESSAGE = np.dtype(
     [
@@ -132,6 +133,15 @@ def start_counting(bus, waiting):
     waiting.room_at[:] = 0
     for port in range(waiting.slot.order.shape[0]):
         waiting.slot.order[port] = port
+
+
+@inlined
+def count_slots(counts, sums, peaks):
+    """Add the counts of a micro-step to those of its step; peaks take the maximum."""
+    for i in range(N_SUMS):
+        sums[i] += counts[i]
+    for i in range(N_SUMS, N_COUNTS):
+        peaks[i - N_SUMS] = max(peaks[i - N_SUMS], counts[i])
 
 
 @inlined

@@ -73,6 +73,11 @@ class BusNetwork(NamedTuple):
     waiting: Waiting
     arrivals: Arrivals
 
+    @property
+    def flits(self) -> np.ndarray:
+        """int64[link]: transfers of the last micro-step."""
+        return self.waiting.totals.flits
+
 
 @part
 def run_bus(net, probes, tables, work, counts):

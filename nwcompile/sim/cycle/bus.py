@@ -6,11 +6,14 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.noc.bus import link_count, list_transfer_links
+from nwcompile.ir.program import Program
 from nwcompile.ir.run import BusSchedule
+from nwcompile.kernels.cores.tables import Costs
 from nwcompile.kernels.noc.bus import (
     CONFLICTS,
     LANE_SLOTS,
     N_COUNTS,
+    N_SUMS,
     PEAK_LANES,
     PEAK_QUEUE,
     SLOTS,
@@ -25,10 +28,12 @@ from nwcompile.kernels.noc.bus import (
     replay_bus,
 )
 from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
+from nwcompile.sim.cycle.axons import build_axon_tables
+from nwcompile.sim.cycle.engine import Engine
 from nwcompile.threads import run_alone
 
 ERROR_CODE = "NW6201"
-# Fields of BusSchedule and their columns in StepRecord.bus.
+# Fields of BusSchedule and the indices of their counts.
 COLUMNS = {
     "slots": SLOTS,
     "transfers": TRANSFERS,
@@ -65,6 +70,46 @@ def build_bus(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     )
 
 
+class BusEngine(Engine):
+    """The axons of a program and the segmented bus of its chip."""
+
+    n_sums, n_peaks = N_SUMS, N_COUNTS - N_SUMS
+    slowest_hop = None
+
+    def __init__(self, program: Program):
+        self.chip, self.axons = program.chip, build_axon_tables(program, None)
+        self.bus = build_bus(self.chip, self.axons.sites.site, self.chip.ticks[1])
+
+    def fits_lockstep(self, costs: Costs) -> bool:
+        return False
+
+    def idle_network(self, in_lockstep: bool, n_logged: int) -> BusNetwork:
+        """Build a bus with idle cores."""
+        n = len(self.bus.position)
+        arrivals = Arrivals(np.zeros((n, self.bus.depth), ARRIVED), np.zeros(n, RING))
+        return BusNetwork(self.bus, empty_queues(self.bus, len(self.chip.link_cycles)), arrivals)
+
+    def name_counts(self, sums: np.ndarray, peaks: np.ndarray) -> dict[str, BusSchedule]:
+        counts = np.concatenate([sums, peaks], 1)
+        return {"bus": BusSchedule(**{name: counts[:, column] for name, column in COLUMNS.items()})}
+
+    def queue_sizes(self) -> tuple[int, int]:
+        return 2 * len(self.bus.tap), self.bus.depth
+
+    def link_of_group(self) -> np.ndarray:
+        """A group is a core's queue at its injection or ejection port."""
+        return self.bus.port_link.T.reshape(-1)
+
+    def links_between(self, here: int, there: int) -> list[tuple[int, float]]:
+        """The ticks are those that a transfer occupies a link."""
+        bus = self.bus
+        n_positions = len(bus.first_tap) - 1
+        _, links = list_transfer_links(n_positions, bus.per_position, np.array([here]), np.array([there]))
+        inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
+        on_lanes = [(link, bus.slot_ticks / bus.lanes) for link in links.tolist()]
+        return [(inject, float(bus.slot_ticks)), *on_lanes, (eject, float(bus.slot_ticks))]
+
+
 def empty_queues(bus: Bus, n_links: int) -> Waiting:
     """Allocate the queues of a bus; `clear_bus` has to initialize them."""
     n, n_positions = len(bus.position), len(bus.first_tap) - 1
@@ -92,26 +137,6 @@ def empty_queues(bus: Bus, n_links: int) -> Waiting:
             counts=np.zeros(N_COUNTS, np.int64),
         ),
     )
-
-
-def bus_network(bus: Bus, n_links: int) -> BusNetwork:
-    """Build a bus with idle cores."""
-    n = len(bus.position)
-    return BusNetwork(bus, empty_queues(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
-
-
-def collect_schedule(counts: np.ndarray) -> BusSchedule:
-    """Build the BusSchedule of a run from the columns of `StepRecord.bus`."""
-    return BusSchedule(**{name: counts[:, column] for name, column in COLUMNS.items()})
-
-
-def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
-    """Return the links of a message between two physical cores, and the ticks that a transfer occupies each."""
-    n_positions = len(bus.first_tap) - 1
-    _, links = list_transfer_links(n_positions, bus.per_position, np.array([here]), np.array([there]))
-    inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
-    on_lanes = [(link, bus.slot_ticks / bus.lanes) for link in links.tolist()]
-    return [(inject, float(bus.slot_ticks)), *on_lanes, (eject, float(bus.slot_ticks))]
 
 
 def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray, ...]:

@@ -19,8 +19,6 @@ from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.program import Program
 from nwcompile.kernels.cores.probes import Probes
 from nwcompile.kernels.cycle import NeuronRecord, StepRecord
-from nwcompile.kernels.noc.bus import PEAK_LANES
-from nwcompile.sim.cycle.bus import collect_schedule
 from nwcompile.sim.cycle.overload import take_losses
 from nwcompile.sim.cycle.profile import build_profile
 from nwcompile.sim.cycle.run import ChipRun, Result, State
@@ -28,7 +26,7 @@ from nwcompile.sim.machine import NO_END, Rows, build_activity, count_samples, l
 from nwcompile.sim.sequence import tables
 from nwcompile.threads import n_threads, over_samples, over_steps
 
-SUMMED = ("received", "sent", "cycles", "flits")  # Fields of StepRecord that are sums, like some columns of `bus`.
+SUMMED = ("received", "sent", "cycles", "flits", "sums")  # Fields of StepRecord that are sums.
 # Counters of a Run in the column order of the kernels: counters of the receive side, and of the send side.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip
@@ -178,7 +176,7 @@ class CycleMachine:
             results.append(Result(neurons, run.step_record(n_rows), None))
 
         def run_rows(b: int, rows: slice, chip: State, computes: bool) -> None:
-            of_rows = {name: getattr(results[b].steps, name)[rows] for name in (*SUMMED, "bus")}
+            of_rows = {name: getattr(results[b].steps, name)[rows] for name in (*SUMMED, "peaks")}
             neurons = NeuronRecord(*(a[:, rows] for a in results[b].neurons))
             job = run.build_job(state.first_sample + b, first_step + rows.start, True, computes, not computes)
             run.run_job(job, x[b : b + 1, rows], Result(neurons, results[b].steps._replace(**of_rows), None), chip)
@@ -215,9 +213,8 @@ class CycleMachine:
 
 
 def named_counts(steps: StepRecord) -> dict[str, np.ndarray]:
-    """Return the fields of a StepRecord by name, with the peaks of a bus apart from its sums."""
-    counts = {name: getattr(steps, name) for name in SUMMED}
-    return counts | {"bus": steps.bus[:, :PEAK_LANES], "peaks": steps.bus[:, PEAK_LANES:]}
+    """Return the fields of a StepRecord by name."""
+    return {name: getattr(steps, name) for name in (*SUMMED, "peaks")}
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
@@ -245,16 +242,14 @@ def measure_counts(
     add_tokens(program, counters, n_samples)
     fields: dict[str, Any] = {"link_flits": flits, "find_basis": partial(find_basis, program)}
     fields["dropped"] = take_losses(program, counts["received"], counters)
-    if chip.is_bus:
-        fields["bus"] = collect_schedule(np.concatenate([counts["bus"], counts["peaks"]], 1))
+    fields |= run.engine.name_counts(counts["sums"], counts["peaks"])
     if chip.gives_times:
         fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
         fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
     steps = step_energy_pj(counters, chip, flits, fields.get("step_cycles"))
-    net = run.mesh or run.bus
-    if probes and net is not None:
+    if probes:
         n_ticks = int(cycles.sum()) * chip.ticks[0]
-        fields["profile"] = build_profile(net, probes, flits, run.message_ends(), n_ticks)
+        fields["profile"] = build_profile(run.engine, probes, flits, run.message_ends(), n_ticks)
     return fields | {"counters": counters, "step_energy_pj": steps, "energy_pj": energy_pj(steps)}
 
 
@@ -262,12 +257,10 @@ def add_steps(record: StepRecord, done: StepRecord) -> None:
     """Add the record of some samples; peaks are maxima."""
     for name in SUMMED:
         getattr(record, name)[...] += getattr(done, name)
-    record.bus[:, :PEAK_LANES] += done.bus[:, :PEAK_LANES]
-    np.maximum(record.bus[:, PEAK_LANES:], done.bus[:, PEAK_LANES:], out=record.bus[:, PEAK_LANES:])
+    np.maximum(record.peaks, done.peaks, out=record.peaks)
 
 
 def sum_steps(steps: StepRecord) -> StepRecord:
     """Sum a StepRecord over its steps; peaks are maxima."""
-    sums, peaks = steps.bus[:, :PEAK_LANES].sum(0), steps.bus[:, PEAK_LANES:].max(0)
     of_all = {name: getattr(steps, name).sum(0, keepdims=True) for name in SUMMED}
-    return steps._replace(bus=np.concatenate([sums, peaks])[None], **of_all)
+    return steps._replace(peaks=steps.peaks.max(0, keepdims=True), **of_all)

@@ -5,7 +5,7 @@ import numpy as np
 from nwcompile.errors import BackendError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
-from nwcompile.kernels.cores.tables import FanOut
+from nwcompile.kernels.cores.tables import Costs, FanOut
 from nwcompile.kernels.noc.merges import (
     CORE_EAST,
     CORE_WEST,
@@ -34,6 +34,8 @@ from nwcompile.kernels.noc.merges import (
     MergeNetwork,
     Merges,
 )
+from nwcompile.sim.cycle.axons import build_axon_tables
+from nwcompile.sim.cycle.engine import Engine
 
 # Each merge: its neighbor's FIFO that it reads, the direction of that neighbor (E, W, N, S as in ir/noc/routing.py),
 # the FIFOs of its own router that it reads, and those that it writes.
@@ -57,6 +59,22 @@ def verify_packets(program: Program, fan_out: FanOut) -> None:
             f"a spike is one packet on {program.chip.name}, and source {source} sends {n_packets[source]}; "
             "compile the network for this chip, with its core.max_neuron_destinations = 1"
         )
+
+
+class MergeEngine(Engine):
+    """The axons of a program and the merges of its chip."""
+
+    slowest_hop = None
+
+    def __init__(self, program: Program):
+        self.chip, self.axons = program.chip, build_axon_tables(program, None)
+        verify_packets(program, self.axons.fan_out)
+
+    def fits_lockstep(self, costs: Costs) -> bool:
+        return False
+
+    def idle_network(self, in_lockstep: bool, n_logged: int) -> MergeNetwork:
+        return merge_network(self.chip, len(self.axons.axons.row), n_logged)
 
 
 def merge_network(chip: Chip, n_messages: int, n_logged: int = 0) -> MergeNetwork:

@@ -8,8 +8,8 @@ from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import Program
-from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Outbox
-from nwcompile.kernels.cycle import INTERRUPTED, LossyDelivery
+from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Costs, Outbox
+from nwcompile.kernels.cycle import INTERRUPTED, EventNetwork, LossyDelivery
 from nwcompile.kernels.neighbors import (
     OVERTAKEN,
     TOO_OFTEN,
@@ -21,9 +21,24 @@ from nwcompile.kernels.neighbors import (
     run_neighbors,
 )
 from nwcompile.sim.cycle.axons import AxonTables
+from nwcompile.sim.cycle.engine import Engine
 
 if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, Result, State
+
+
+class NeighborEngine(Engine):
+    """Routers, by events, and the tokens of cores that wait for their neighbors only."""
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.axons, self.tokens = append_tokens(program, self.axons)
+
+    def fits_lockstep(self, costs: Costs) -> bool:
+        return False
+
+    def run_job(self, chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+        run_with_neighbors(chip_run, self.tokens, job, x, result, state)
 
 
 def append_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
@@ -66,12 +81,12 @@ def input_axons(program: Program) -> InputAxons:
     )
 
 
-def run_with_neighbors(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+def run_with_neighbors(
+    chip_run: "ChipRun", token_tables: TokenTables, job, x: np.ndarray, result: "Result", state: "State"
+) -> None:
     """Simulate whole samples x int32[b, step, input line]. Raises BackendError if a step does not end."""
-    program, token_tables = chip_run.program, chip_run.tokens
-    assert token_tables is not None and chip_run.members is not None and state.event is not None, (
-        "it is a chip of these"
-    )
+    program, network = chip_run.program, state.network
+    assert chip_run.members is not None and isinstance(network, EventNetwork), "it is a chip of these"
     n_ends, n_steps = len(token_tables.n_taken), len(result.steps.cycles)
     work = state.cores.work
     outbox = Outbox(
@@ -87,7 +102,7 @@ def run_with_neighbors(chip_run: "ChipRun", job, x: np.ndarray, result: "Result"
         net=state.net,
         programs=state.programs,
         by_message=LossyDelivery(chip_run.members, chip_run.axons.fan_out.sent, payload),
-        event=state.event,
+        event=network,
         neurons=result.neurons,
         steps=result.steps,
     )
@@ -105,7 +120,7 @@ def run_with_neighbors(chip_run: "ChipRun", job, x: np.ndarray, result: "Result"
         raise KeyboardInterrupt
     if code < 0 and code != TOO_OFTEN:
         raise _explain_stop(program, code, result.steps.stopped, pace)
-    result.steps.flits[:1] = state.event.queues.flits
+    result.steps.flits[:1] = network.flits
 
 
 def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:

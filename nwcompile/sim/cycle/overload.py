@@ -10,7 +10,6 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox
-from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.values import MAX_REPEATED_SPIKES
 
 
@@ -41,15 +40,15 @@ def verify_backend(program: Program, backend: str) -> None:
         )
 
 
-def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str, int]:
+def longest_step(program: Program, slowest_hop: int | None, axons: Axons) -> dict[str, int]:
     """Return the fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
 
-    The bounds assume that a flit-hop takes as long as the slowest link plus a full credit round trip, with no overlap.
-    A bus (no mesh) needs only the first field, as its schedule always ends.
+    The bounds assume that a flit-hop takes `slowest_hop` ticks, with no overlap. None: the network always gets done, so
+    only the first field is needed.
     """
     chip, cost = program.chip, program.chip.cost
     limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
-    if mesh is None:
+    if slowest_hop is None:
         return {"longest_step": limit, "longest_idle": 0, "longest_message": 0}
     visit, update, instruction, spike, message = (
         (c or 0) * chip.ticks[0]
@@ -63,9 +62,6 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     )
     nodes = [program.network.node(name) for name in program.network.layers]
     update += instruction * max(chip_instructions(chip, node.neuron) for node in nodes)
-    timing = mesh.timing
-    hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
-    hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
     n_links = [axons.row["hops_ew"] + axons.row["hops_ns"]]
     n_links += [direction.hops.sum(1) for direction in io_routes(program) or ()]
     n_hops = 2 + max(int(hops.max(initial=0)) for hops in n_links)
@@ -75,8 +71,8 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
     return {
         "longest_step": limit,
-        "longest_idle": idle + hop,
-        "longest_message": spike + message + ticks + flits * n_hops * hop,
+        "longest_idle": idle + slowest_hop,
+        "longest_message": spike + message + ticks + flits * n_hops * slowest_hop,
     }
 
 

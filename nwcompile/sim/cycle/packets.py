@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.flat import locate_sources
 from nwcompile.ir.program import Program
-from nwcompile.kernels.noc.merges import N_LOGGED
+from nwcompile.kernels.noc.merges import N_LOGGED, MergeNetwork
 from nwcompile.sim.cycle.run import ChipRun
 
 ERROR_CODE = "NW6201"
@@ -60,8 +60,8 @@ def trace_packets(
     axons = run.axons.axons
     state = run.idle_state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
     run.run_job(run.build_job(computes=spikes is None), run.join_inputs(inputs, 1), result, state)
-    assert state.merges is not None, "such chips have no other routers"
-    log = state.merges.log[: state.merges.now[N_LOGGED]]
+    assert isinstance(state.network, MergeNetwork), "such chips have no other routers"
+    log = state.network.log[: state.network.now[N_LOGGED]]
     rows = axons.row[log["axon"]]
     names, number = locate_sources(program.network, rows["source"])
     return Packets(

@@ -18,9 +18,7 @@ from nwcompile.kernels.cores.probes import (
     PATH,
     Probes,
 )
-from nwcompile.kernels.noc.bus import Bus
-from nwcompile.kernels.noc.mesh import PORT_BITS, Mesh, route_to
-from nwcompile.sim.cycle.bus import links_on_bus
+from nwcompile.sim.cycle.engine import Engine
 
 PATH_NAMES = ("step", "sample", "core")  # Fields of PATH that are numbers of something.
 PATH_TIMES = {"total": "ticks"} | {name: name for name in ("ready", "stalled", "injected", "since", "end")}
@@ -35,12 +33,12 @@ class Ends(NamedTuple):
     entry: np.ndarray | None  # int64[core]: entry of input messages; None: they use no links
 
 
-def probes_for(net: Mesh | Bus, n_steps: int, n_cores: int, n_sites: int, flight_steps: int, per_cycle: int) -> Probes:
+def probes_for(engine: Engine, n_steps: int, n_cores: int, n_sites: int, flight_steps: int, per_cycle: int) -> Probes:
     """Build empty probes for H = `n_steps` hardware steps, with flits in flight for the first `flight_steps`.
 
     `n_sites`: cores and io sites; `per_cycle`: ticks of a core cycle.
     """
-    n_groups, depth = queue_sizes(net)
+    n_groups, depth = engine.queue_sizes()
     path = np.zeros(n_steps, PATH)
     path["source"] = path["blocked"] = -1
     flight_steps = min(flight_steps, n_steps)
@@ -60,11 +58,11 @@ def probes_for(net: Mesh | Bus, n_steps: int, n_cores: int, n_sites: int, flight
     )
 
 
-def build_profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
+def build_profile(engine: Engine, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
     """Build the Profile from probes of consecutive samples; `flits` int64[H, link] and `n_ticks` cover all steps."""
     n_links, ticks = flits.shape[1], parts[0].ticks_per_cycle
     peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
-    link = link_of_group(net)
+    link = engine.link_of_group()
     known = link >= 0
     peak[link[known]] = np.max([probes.group["peak"] for probes in parts], 0)[known]
     counts: Any = sum(probes.latency for probes in parts)
@@ -83,7 +81,7 @@ def build_profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends:
         latency_count=counts[taken],
         latency_sum=sum(int(probes.total[0]) for probes in parts),
         latency_max=latest,
-        path=_critical_path(net, parts, flits, ends),
+        path=_critical_path(engine, parts, flits, ends),
         flight=_flight_curves(parts[0]),
     )
 
@@ -98,28 +96,6 @@ def sum_probes(probes: Probes) -> Probes:
     )
 
 
-def queue_sizes(net: Mesh | Bus) -> tuple[int, int]:
-    """Return the number of buffer groups, and the flits that each holds."""
-    if isinstance(net, Bus):
-        return 2 * len(net.tap), net.depth
-    return len(net.output) + net.n_cores, net.n_vcs * net.depth
-
-
-def link_of_group(net: Mesh | Bus) -> np.ndarray:
-    """Return int64[group]: the link to the buffers of each router input, then of each core; -1: none.
-
-    On a bus, a group is a core's queue at its injection or ejection port.
-    """
-    if isinstance(net, Bus):
-        return net.port_link.T.reshape(-1)
-    link = np.full(len(net.output) + net.n_cores, -1, np.int64)
-    there = net.output["down"] >= 0
-    link[net.output["down"][there] // net.n_vcs] = net.output["link"][there]
-    router, local_port = np.divmod(np.arange(net.n_cores), net.per_router)
-    link[router * net.n_ports + 4 + local_port] = net.inject_link
-    return link
-
-
 def last_of_bin(index: np.ndarray) -> np.ndarray:
     """Return int64: the largest latency of each bin of `bin_of`."""
     half = 1 << (EXACT_BITS - 1)
@@ -127,7 +103,7 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _critical_path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
+def _critical_path(engine: Engine, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
     """Return the PATH columns of each step's longest phase (the first of equals), and its message's busiest link."""
     rows = np.stack([probes.path for probes in parts])
     row = rows[rows["ticks"].argmax(0), np.arange(rows.shape[1])]
@@ -141,41 +117,14 @@ def _critical_path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends
     for h in np.flatnonzero(is_message | (blocked >= 0)):
         last = int(ends.site[row["core"][h]])
         if blocked[h] >= 0:  # the route behind the link that was blocked
-            route = links_between(net, last, int(blocked[h]))[1:]
+            route = engine.links_between(last, int(blocked[h]))[1:]
         else:
             first = int(ends.source[row["source"][h]])
             if first < 0 and ends.entry is not None:  # an input line's message, through a site of io
                 first = int(ends.entry[row["core"][h]])
-            route = links_between(net, first, last)
+            route = engine.links_between(first, last)
         columns["link"][h] = max(route, key=lambda link: flits[h, link[0]] * link[1])[0]
     return columns
-
-
-def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, float]]:
-    """Return the links of a message between two physical cores, the cores' own included, and their ticks per flit.
-
-    `there` may be a branch, as in mesh.SLOT; then the result has all links of the tree.
-    """
-    if isinstance(net, Bus):
-        return links_on_bus(net, here, there)
-    links: list = [(int(net.inject_link[here]), net.timing.link_ticks)]
-    todo = [(here // net.per_router, there)]
-    while todo:
-        router, to = todo.pop()
-        for route, onward in _next_branches(net, router, to):
-            output = net.output[router * net.n_ports + (route & ((1 << PORT_BITS) - 1))]
-            links.append((int(output["link"]), int(output["held"])))
-            if output["down_node"] < net.n_routers:
-                todo.append((int(output["down_node"]), onward))
-    return links
-
-
-def _next_branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
-    """Return the next hops of a message at a router: (route as in RouteTable, `to` of the copy), one or more."""
-    if to < mesh.n_cores:
-        return [(int(route_to.py_func(mesh.routes, router, to)), to)]
-    rows = mesh.branch[to - mesh.n_cores :]
-    return [(int(row["route"]), int(row["to"])) for row in rows[: 1 + int(np.argmax(rows["is_last"]))]]
 
 
 def _flight_curves(probes: Probes) -> tuple[np.ndarray, ...]:

@@ -1,13 +1,13 @@
 """The cycle backend: cores and a flit-by-flit network on chip, simulated by events or in lockstep, with times."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
-from nwcompile.cost.traffic.multicast import multicast_trees
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.kernels import jit
@@ -33,7 +33,6 @@ from nwcompile.kernels.cycle import (
     INTERRUPTED,
     N_SENT,
     ChipCores,
-    EventNetwork,
     Job,
     LossyDelivery,
     NeuronRecord,
@@ -42,16 +41,10 @@ from nwcompile.kernels.cycle import (
     StepRecord,
     run_samples,
 )
-from nwcompile.kernels.noc import bus
-from nwcompile.kernels.noc.bus_cores import BusNetwork
-from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
-from nwcompile.kernels.noc.merges import MergeNetwork
-from nwcompile.sim.cycle import neighbors
-from nwcompile.sim.cycle.axons import build_axon_tables
-from nwcompile.sim.cycle.bus import build_bus, bus_network
-from nwcompile.sim.cycle.lockstep import cores_fit_lockstep, lockstep_network
-from nwcompile.sim.cycle.merges import merge_network, verify_packets
-from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh, build_queues
+from nwcompile.sim.cycle.bus import BusEngine
+from nwcompile.sim.cycle.engine import Engine
+from nwcompile.sim.cycle.merges import MergeEngine
+from nwcompile.sim.cycle.neighbors import NeighborEngine
 from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages
 from nwcompile.sim.cycle.profile import Ends, probes_for
 from nwcompile.sim.machine import layer_offsets
@@ -77,22 +70,16 @@ class State(NamedTuple):
     programs: Programs
     lossy: LossyDelivery | None
     shared: SharedAxons | None
-    event: EventNetwork | None
-    lockstep: LockstepNetwork | None
-    bus: BusNetwork | None
-    merges: MergeNetwork | None
+    network: Any  # of a type of kernels.cycle.ENGINES
 
-    @property
-    def link_flits(self) -> np.ndarray:
-        """int64[link]: flits carried in the last micro-step."""
-        if self.event is not None:
-            return self.event.queues.flits
-        if self.merges is not None:
-            return self.merges.flits
-        if self.lockstep is not None:
-            return self.lockstep.flits
-        assert self.bus is not None, "there is one of the four"
-        return self.bus.waiting.totals.flits
+
+def find_engine(chip: Chip) -> type[Engine]:
+    """Return the engine of a chip's network."""
+    if chip.is_bus:
+        return BusEngine
+    if chip.has_merges:
+        return MergeEngine
+    return NeighborEngine if chip.waits_for_neighbors else Engine
 
 
 class ChipRun:
@@ -102,23 +89,11 @@ class ChipRun:
         jit.wait_for_others()
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
-        trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
-        self.axons, self.tokens = build_axon_tables(program, trees), None
-        if chip.waits_for_neighbors:
-            self.axons, self.tokens = neighbors.append_tokens(program, self.axons)
-        self.mesh, self.bus = None, None
-        if chip.has_merges:
-            verify_packets(program, self.axons.fan_out)
-        elif chip.is_bus:
-            self.bus = build_bus(chip, self.axons.sites.site, chip.ticks[1])
-        else:
-            mesh = build_mesh(chip, chip.ticks[1])
-            self.mesh = mesh if trees is None else add_trees(mesh, trees.trees)
+        self.engine = find_engine(chip)(program)
+        self.axons = self.engine.axons
         self.costs = self._build_costs()
         self.waits = chip.waits_for_neighbors
-        self.is_in_lockstep = (
-            self.mesh is not None and not self.waits and cores_fit_lockstep(self.mesh, self.axons.axons, self.costs)
-        )
+        self.is_in_lockstep = self.engine.fits_lockstep(self.costs)
         self.neurons = tables.neuron_tables(network, network.layers)
         self.programs = tables.program_tables(network, network.layers)
         self.pool = pool_times(program)
@@ -138,7 +113,7 @@ class ChipRun:
             shared=cost.units == "shared",
             drops=loses_messages(self.chip),
             scan=self.chip.scan_cycles * per_cycle,
-            **longest_step(self.program, self.mesh, self.axons.axons),
+            **longest_step(self.program, self.engine.slowest_hop, self.axons.axons),
         )
 
     def _build_plan(self, n_steps: int, window: str) -> Plan:
@@ -202,9 +177,9 @@ class ChipRun:
             words=np.zeros((*shape, n_words) if keep else (0, 0, 0), np.int64),
             updated=np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
         )
-        probes, net = None, self.mesh or self.bus
-        if flight_steps is not None and net is not None:
-            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, self.chip.ticks[0])
+        probes = None
+        if flight_steps is not None:
+            probes = probes_for(self.engine, n_rows, n_cores, n_sites, flight_steps, self.chip.ticks[0])
         return Result(neurons, self.step_record(n_rows), probes)
 
     def step_record(self, n_rows: int) -> StepRecord:
@@ -215,7 +190,8 @@ class ChipRun:
             sent=np.zeros((n_rows, n_cores, N_SENT), np.int64),
             cycles=np.zeros(n_rows, np.int64),
             flits=np.zeros((n_rows, len(self.chip.link_cycles)), np.int64),
-            bus=np.zeros((n_rows, bus.N_COUNTS), np.int64),
+            sums=np.zeros((n_rows, self.engine.n_sums), np.int64),
+            peaks=np.zeros((n_rows, self.engine.n_peaks), np.int64),
             stopped=np.zeros(2, np.int64),
         )
 
@@ -240,21 +216,12 @@ class ChipRun:
         )
         times = StepTimes(self.chip.min_work_cycles(self.program.mapping.n_tiles), self.chip.sample_cycles)
         core_tables = CoreTables(self.axons.axons, self.axons.sites, self.costs)
-        lossy = event = lockstep = on_bus = merges = None
-        shared = self.axons.shared
+        lossy, shared = None, self.axons.shared
         if shared is not None:
             shared = shared._replace(last_set=shared.last_set.copy(), last_heard=shared.last_heard.copy())
         if self.costs.drops:
             assert self.members is not None, "chips that drop messages count them one by one"
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
-        if self.bus is not None:
-            on_bus = bus_network(self.bus, len(self.chip.link_cycles))
-        elif self.mesh is None:
-            merges = merge_network(self.chip, n_axons, n_logged)
-        elif self.is_in_lockstep and not is_profiled:
-            lockstep = lockstep_network(self.mesh, n_axons)
-        else:
-            event = EventNetwork(self.mesh, build_queues(self.mesh))
         return State(
             cores=ChipCores(
                 tables=core_tables,
@@ -268,25 +235,22 @@ class ChipRun:
             programs=tables.copy_programs(self.programs),
             lossy=lossy,
             shared=shared,
-            event=event,
-            lockstep=lockstep,
-            bus=on_bus,
-            merges=merges,
+            network=self.engine.idle_network(self.is_in_lockstep and not is_profiled, n_logged),
         )
 
     def run_job(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
         """Simulate the job on x int32[b, step, input line], as many hardware steps as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
-        if self.waits:
-            neighbors.run_with_neighbors(self, job, x, result, state)
+        if isinstance(self.engine, NeighborEngine):
+            self.engine.run_job(self, job, x, result, state)
             return
         code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code in (STUCK, TOO_LONG):
             outbox = state.cores.work.outbox
-            raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
+            raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.network.flits)
 
     def join_inputs(self, inputs: dict[str, np.ndarray], n_samples: int) -> np.ndarray:
         """Return int32[b, step, input line] of inputs [b, step, *shape] by name."""

@@ -119,7 +119,7 @@ class _Sums:
     @property
     def sum_arrays(self) -> dict[str, np.ndarray]:
         """All sums, without the final states."""
-        steps = {name: getattr(self.steps, name) for name in ("received", "sent", "flits", "bus")}
+        steps = {name: getattr(self.steps, name) for name in ("received", "sent", "flits", "sums", "peaks")}
         return {**steps, "spikes": self.spikes, "cycles": self.cycles, "longest": self.longest}
 
     def add_part(self, part: slice, of_part: "_Sums") -> None:

@@ -16,7 +16,7 @@ from nwcompile.kernels.noc.mesh import RouteTable
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle import run
+from nwcompile.sim.cycle import engine
 from nwcompile.sim.cycle.lockstep import SLOWEST_LINK
 from nwcompile.sim.cycle.noc_tables import build_mesh
 from nwcompile.sim.cycle.run import ChipRun
@@ -63,7 +63,7 @@ def both(program: Program, x, **options) -> list:
     """The Run or error by the kernel that is chosen, and event by event."""
     one = attempt(program, x, "cycle", **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "cores_fit_lockstep", lambda *_: False)
+        patch.setattr(engine, "cores_fit_lockstep", lambda *_: False)
         return [one, attempt(program, x, "cycle", **options)]
 
 
@@ -192,7 +192,7 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
         route = np.where(is_here, HERE + core % 2, onward[:, None]).astype(np.uint8)
         return mesh._replace(routes=RouteTable(router * 8, core, route.reshape(-1)))
 
-    monkeypatch.setattr(run, "build_mesh", turned)
+    monkeypatch.setattr(engine, "build_mesh", turned)
     one, other = both(square(), spikes_in())
     assert one == other
     assert "messages got stuck" in one
