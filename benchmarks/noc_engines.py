@@ -40,7 +40,7 @@ def main() -> None:
 
 def engines_of(chip: nw.Chip) -> dict | None:
     """What the lockstep engine can run of a chip with routers, and why not more."""
-    if chip.is_bus:
+    if not chip.family.has_routers:
         return None
     in_ticks = build_mesh(chip, chip.ticks[1])
     reasons = {
@@ -82,7 +82,9 @@ def cores(repeats: int) -> dict:
 
     counters = once().counters
     n_flit_hops = float(counters["messages_out"].sum() + counters["hops"].sum())
-    return row("cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.engine.cores_fit_lockstep", once, repeats))
+    return row(
+        "cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.engine.cores_fit_lockstep", once, repeats)
+    )
 
 
 def both(choice: str, work: Callable, repeats: int) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def braille(chip_name: str, n_cores: int, n_copies: int) -> Model:
     """
     board, rng = nw.Chip.load(chip_name), np.random.default_rng(0)
     n_tiles = n_copies * n_cores // board.noc.cores_per_router
-    chip = nw.Chip.load(board.family).replace({"cost.barrier_cycles": {"1": board.barrier_cycles(n_tiles)}})
+    chip = nw.Chip.load(board.chip_of_board).replace({"cost.barrier_cycles": {"1": board.barrier_cycles(n_tiles)}})
     neuron = nw.NeuronSpec(threshold=2000 << 6, beta=0.9, fixed=chip.fixed_point, decay_v=410)
     edges = [
         nw.Dense("in", "hidden", _draw(rng, 450, 48)),

@@ -17,5 +17,4 @@ the same as counted by syops and SpikingJelly                          tool_coun
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
 several spikes per step; unicast and multicast                         sending.py:multi_spikes, compare_multicast
 types of fan-in axons, for chips with axon types                       axon_colors.py
-use of a segmented bus                                                 bus.py
 """

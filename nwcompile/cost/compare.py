@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.time.pool import mean_step_cycles
-from nwcompile.cost.time.work import compute_work, link_busy
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -98,7 +98,7 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
 def _build_figures(program: Program, run: Run, step_cycles: float | None) -> Figures:
     flits, counters = flits_of_run(program, run), run.counters
     n = len(flits) * run.n_samples
-    busy = link_busy(program.chip, flits).sum(0).max(initial=0)
+    busy = program.chip.family.link_busy(program.chip, flits).sum(0).max(initial=0)
     return Figures(
         cores=program.mapping.n_cores,
         messages_per_step=float(counters["messages_out"].sum() / n),

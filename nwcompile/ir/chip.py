@@ -19,6 +19,7 @@ import numpy as np
 from nwcompile import plugins
 from nwcompile.argument_types import checked
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
+from nwcompile.families import find_family
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
@@ -54,9 +55,9 @@ from nwcompile.ir.chip_sections import (
     Weights,
     read_basis,
 )
+from nwcompile.ir.family import Family
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.board import count_chips
-from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.merges import MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
 from nwcompile.ir.resources import RESOURCES, Resource
@@ -235,22 +236,27 @@ class Chip:
         """Names of all chips that `load` knows: shipped ones, then those of plugins."""
         return plugins.list_names(plugins.CHIPS, cls.shipped())
 
+    @cached_property
+    def family(self) -> Family:
+        """The answers of the chip's family (nwcompile/families/) to what the trunk asks."""
+        return find_family(self)
+
     @property
-    def family(self) -> str:
+    def chip_of_board(self) -> str:
         """The name of the chip, or of the chip that this board consists of."""
         return self.listing.board_of or self.name
 
     def proposals(self) -> list["Chip"]:
         """Other chips and boards that a refusal on this chip may propose: shipped ones, and those in its folder.
 
-        Members of its family come first. Boards follow their chip, smaller ones first.
+        The same chip on other boards comes first. Boards follow their chip, smaller ones first.
         """
         folders = dict.fromkeys(folder for folder in (HWMODELS, self.listing.folder) if folder is not None)
         files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
         known = {c.name: c for path in files if (c := _load_proposed(path)) is not None and c.name != self.name}
 
         def rank_proposal(chip: "Chip") -> tuple:
-            return chip.family != self.family, chip.family, chip.is_board * chip.n_cores
+            return chip.chip_of_board != self.chip_of_board, chip.chip_of_board, chip.is_board * chip.n_cores
 
         return sorted(known.values(), key=rank_proposal)
 
@@ -315,11 +321,6 @@ class Chip:
         return count_chips(self.noc) != (1, 1)
 
     @property
-    def is_bus(self) -> bool:
-        """Whether cores are joined by a segmented bus (nwcompile/ir/noc/bus.py) instead of routers."""
-        return self.noc.topology == SEGMENTED_BUS
-
-    @property
     def has_merges(self) -> bool:
         """Whether routers are FIFOs joined by merges (nwcompile/ir/noc/merges.py)."""
         return self.noc.router == MERGES
@@ -330,32 +331,15 @@ class Chip:
         n_slots = int(np.max(self.core.max_neurons)) if self.cost.visits == "all" else 0
         return n_slots * (self.cost.visit_cycles or 0)
 
-    @property
-    def slot_cycles(self) -> int:
-        """NoC cycles of a slot of a segmented bus."""
-        return self.noc.slot_cycles or longest_transfer_cycles(self.noc)
-
     def has_key(self, key: str) -> bool:
-        """Whether a key applies to this chip; keys of a mesh do not apply to a bus, and some not to merges."""
-        silent = MESH_KEYS if self.is_bus else MERGE_KEYS if self.has_merges else ()
+        """Whether a key applies to this chip; some keys of a mesh do not apply to other families."""
+        silent = MERGE_KEYS if self.has_merges else self.family.silent_keys
         return key.removeprefix("noc.") not in silent
-
-    @cached_property
-    def link_lanes(self) -> np.ndarray:
-        """int64[link]: flits that a link carries in parallel; 1 except on the lanes of a bus."""
-        side_by_side = np.ones(len(self.link_cycles), np.int64)
-        if self.noc.lanes is not None:
-            side_by_side[: -2 * self.n_cores] = self.noc.lanes
-        return side_by_side
 
     @cached_property
     def link_cycles(self) -> np.ndarray:
         """int64[link]: NoC cycles that a flit occupies each link; numbered as in `link_flits` of cost.traffic."""
-        if self.is_bus:
-            return np.full(link_count(self.noc.columns, self.n_cores), self.slot_cycles)
-        noc, of_link = self.noc, np.full(4 * len(self.grid.is_open) + 2 * self.n_cores, self.noc.link_cycles_per_flit)
-        of_link[self.links_between_chips] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit
-        return of_link
+        return self.family.link_cycles(self)
 
     @cached_property
     def links_between_chips(self) -> np.ndarray:
@@ -366,7 +350,7 @@ class Chip:
     def link_latency(self) -> np.ndarray:
         """int64[link]: NoC cycles from a flit's entry into a link until it may leave the buffer at its end.
 
-        Links as in `link_cycles`; a bus has none, because it has no such buffers.
+        Links as in `link_cycles`; for families whose links have such buffers.
         """
         noc, g = self.noc, self.grid
         hop = np.tile([noc.hop_cycles_ew, noc.hop_cycles_ew, noc.hop_cycles_ns, noc.hop_cycles_ns], (len(g.is_open), 1))
@@ -512,7 +496,7 @@ class Chip:
                 f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
         check_listing(self, where)
-        check_noc(self.noc, where)
+        check_noc(self, where)
         check_state(self.state, where)
         check_io(self, where)
         check_energy(self, where)

@@ -8,16 +8,16 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
+from nwcompile.families import FAMILIES
 from nwcompile.ir.chip_sections import BARRIER, MAY_LACK_CYCLES, NEIGHBORS, Variation
 from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
-from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
 ERROR_CODE = "NW4003"
 CHOICES: dict[str, tuple[str, ...]] = {
     "noc.multicast": ("unicast", "tree"),
-    "noc.topology": ("mesh", "torus", SEGMENTED_BUS),
+    "noc.topology": ("mesh", "torus"),
     "noc.routing": (*ROUTINGS, "up-down"),
     "noc.on_full": ("stall", "drop"),
     "core.axon_merge": ("or",),
@@ -33,6 +33,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "cost.visits": ("all",),
     "cost.sync": (BARRIER, NEIGHBORS),
 }
+for _family in FAMILIES:
+    CHOICES[_family.key] = (*CHOICES.get(_family.key, ()), _family.value)
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
@@ -124,14 +126,14 @@ def check_listing(chip, where: str) -> None:
         raise ChipError(f"{where}: board_of: this is one chip; give noc.chip_columns or noc.chip_rows, or leave it out")
 
 
-def check_noc(noc, where: str) -> None:
-    """Check the combination of keys of a `Noc` (`nwcompile.ir.chip_sections`), and that no message waits forever."""
-    if noc.topology == SEGMENTED_BUS:
-        _check_bus(noc, where)
-        return
-    for key in BUS_KEYS:
-        if getattr(noc, key) is not None:
-            raise ChipError(f'{where}: noc.{key}: a {noc.topology} has none; set noc.topology = "{SEGMENTED_BUS}"')
+def check_noc(chip, where: str) -> None:
+    """Check the combination of keys of a Chip's network and family, and that no message waits forever."""
+    noc = chip.noc
+    for family in FAMILIES:
+        for key in family.own_keys if family is not chip.family else ():
+            if chip.value(key) is not None:
+                raise ChipError(f'{where}: {key}: a {noc.topology} has none; set {family.key} = "{family.value}"')
+    chip.family.verify(chip, where)
     if noc.topology == "torus" and noc.routing in ("xy", "yx") and noc.virtual_channels < 2:
         raise ChipError(
             f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "
@@ -202,7 +204,7 @@ def check_sync(chip, where: str) -> None:
     if chip.cost.sync != NEIGHBORS:
         return
     for key, lacks, reason in (
-        ("noc.topology", chip.is_bus, "tokens go through routers, and a segmented bus has none"),
+        ("noc.topology", not chip.family.has_routers, "tokens go through routers, and a segmented bus has none"),
         ("noc.router", chip.has_merges, "tokens go through virtual channels, and merges have none"),
         ("noc.on_full", chip.noc.on_full == "drop", "a core would wait for ever for a message that is lost"),
         ("core.axon_merge", chip.core.axon_merge is not None, "which spike is read first is known at a barrier only"),
@@ -241,30 +243,6 @@ def check_io(chip, where: str) -> None:
         seen.add((x, y, port))
     if seen and not chip.is_usable.any():
         raise ChipError(f"{where}: io.sites: no core is left for neurons; take some out", code="NW4006")
-
-
-def _check_bus(noc, where: str) -> None:
-    """Check the keys of a segmented bus; keys that do not apply must have their defaults."""
-    defaults = {f.name: f.default for f in fields(noc)}
-    for key, reason in MESH_KEYS.items():
-        if getattr(noc, key) != defaults[key]:
-            raise ChipError(f"{where}: noc.{key}: a segmented bus has none, {reason}; leave it out")
-    if noc.rows != 1:
-        raise ChipError(f"{where}: noc.rows: {noc.rows} on a segmented bus, which has 1 row; raise noc.columns instead")
-    if noc.lanes is None:
-        raise ChipError(f"{where}: noc.lanes: missing key; a segmented bus needs it")
-    n_cores = noc.columns * noc.cores_per_router
-    if n_cores > MOST_BUS_CORES:
-        raise ChipError(
-            f"{where}: noc.columns: {n_cores} cores on a segmented bus are above the largest supported, "
-            f"{MOST_BUS_CORES}"
-        )
-    least = longest_transfer_cycles(noc)
-    if noc.slot_cycles is not None and noc.slot_cycles < least:
-        raise ChipError(
-            f"{where}: noc.slot_cycles: {noc.slot_cycles} is too short for a transfer from end to end, which takes "
-            f"{least}; raise it, or leave it out"
-        )
 
 
 def find_bounds(key: str) -> tuple[int, bool, int]:

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.families.segmented_bus.kernel import clear_bus, count_slots
+from nwcompile.families.segmented_bus.kernel_cores import BusNetwork, run_bus
 from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep, is_at_rest, step
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
 from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes, StepTimes
 from nwcompile.kernels.jit import inlined, kernel, part, typed
-from nwcompile.kernels.noc.bus import clear_bus, count_slots
-from nwcompile.kernels.noc.bus_cores import BusNetwork, run_bus
 from nwcompile.kernels.noc.event_cores import run_events
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork, run_lockstep
 from nwcompile.kernels.noc.merges import MergeNetwork, run_merges

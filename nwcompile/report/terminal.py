@@ -4,6 +4,7 @@ from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
+from nwcompile.report.section import section_lines
 from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown_lines, verdict_lines
 
 
@@ -15,7 +16,7 @@ def render_text(doc: dict) -> str:
         *([doc["io"]["text"]] if doc["io"] else []),
         *host_lines(doc["host"]),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
-        *(doc["bus"]["text"] if doc["bus"] else []),
+        *section_lines(doc),
         *([doc["time"]["sync"]["text"]] if doc["time"] and doc["time"]["sync"] else []),
         *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),

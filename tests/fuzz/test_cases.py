@@ -44,7 +44,7 @@ def kinds(drawn: Case) -> set[str]:
         "recurrent": any(c.source == c.target for c in network.connections),
         "delay": any(c.aligned_delay > 1 for c in network.connections),
         "mapped at random": drawn.program is not None,
-        "board": not drawn.chip.is_bus and count_chips(noc) != (1, 1),
+        "board": drawn.chip.family.has_routers and count_chips(noc) != (1, 1),
         "faults": bool(noc.faults),
         "concentrated": noc.cores_per_router > 1,
         "real-valued": any(x.dtype.kind == "f" for x in drawn.x.values()),

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from nwcompile.errors import ChipError
+from nwcompile.families.segmented_bus.chip import slot_cycles
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
@@ -168,7 +169,7 @@ def buses(draw) -> Chip:
     if draw(st.booleans()) and columns * ports > 1:
         table["io"] = {"sites": [f"{draw(st.integers(0, columns - 1))},0,{ports - 1}"]}
     chip = Chip.from_dict(table)
-    return chip.replace({"noc.slot_cycles": chip.slot_cycles + draw(st.integers(0, 9))})
+    return chip.replace({"noc.slot_cycles": slot_cycles(chip.noc) + draw(st.integers(0, 9))})
 
 
 @st.composite

@@ -14,7 +14,7 @@ import numpy as np
 
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
-from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work, link_busy
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import ChipError
@@ -88,7 +88,7 @@ def floorline(
         return None
     done = compute_work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
-    link = np.where(link_flits.any(1), link_busy(program.chip, link_flits).argmax(1), -1)
+    link = np.where(link_flits.any(1), program.chip.family.link_busy(program.chip, link_flits).argmax(1), -1)
     critical = _critical_units(done)
     every = np.arange(len(link))
     busiest = _find_bottleneck(done, share, link, critical, every)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.traffic.link_flits import links_on_route
 from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.program import Program
@@ -56,7 +55,7 @@ def token_paths(program: Program, n_samples: int) -> TokenPaths:
     n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # tokens are sent in order
     inside = (sent.ends < n_cores).all(1)
     here, there = sent.ends[inside].T
-    offset, link = links_on_route(chip, *sent.site[inside].T)
+    offset, link = chip.family.links_on_route(chip, *sent.site[inside].T)
     core_ticks, noc_ticks = chip.ticks
     noc = chip.noc
     on_way = csr_sums(offset, chip.link_latency[link]) + noc.inject_cycles + noc.eject_cycles

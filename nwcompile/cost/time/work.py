@@ -38,7 +38,6 @@ FILLS = {  # what bounds a unit if these events take most of its time; generatin
     "memory": ("word", "synop_dense", "synop_sparse", "synop_conv"),
     "traffic": ("message_out", "message_in"),
 }
-DIRECTIONS = ("E", "W", "N", "S")
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def compute_work(
 def _link_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
     """Return `Work.link_cycles`; `n_free` as in `link_busy`, 0 on a chip with a barrier."""
     core_ticks, noc_ticks = chip.ticks
-    busiest = link_busy(chip, link_flits.cumsum(0) if n_free else link_flits, n_free).max(1, initial=0)
+    busiest = chip.family.link_busy(chip, link_flits.cumsum(0) if n_free else link_flits, n_free).max(1, initial=0)
     busiest = busiest * noc_ticks // core_ticks  # rounded down, so it remains a bound
     return np.diff(busiest, prepend=0) if n_free else busiest
 
@@ -183,50 +182,21 @@ def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     return cycles_of_event(chip, "update") + chip_instructions(chip, spec) * cycles_of_event(chip, "instruction")
 
 
-def link_busy(chip: Chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray:
-    """Return int64[H, link]: lower bound in NoC cycles on the time of each link for its flits; bus lanes share them.
-
-    `n_free` of the flits count only until they have left the link, not until it is free again. Without a barrier this
-    is the last flit of each sample: cores continue once it has arrived.
-
-    The bound is the time of the link for its flits one after another, or their hop latencies divided by the buffer
-    slots behind the link, if that is more: a flit occupies its slot from when the link takes it until it moves on
-    (Little, Oper. Res. 9(3), 1961: flits at a place = rate x time there). So a link to another chip, with its long
-    hops, may pass far fewer flits than it has cycles for.
-    """
-    flits = link_flits.astype(np.int64)
-    if chip.is_bus:
-        return flits * chip.link_cycles // chip.link_lanes
-    n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
-    held = flits * chip.link_cycles - n_free * np.maximum(chip.link_cycles - chip.link_latency, 0)
-    return np.maximum(held, flits * chip.link_latency // n_slots)
-
-
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
     """Return the router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `port p eject`.
 
-    On a bus: position x and 0, and `segment` (from x to x + 1), `switch` or the core's port.
+    Families have other links between their cores.
     """
-    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
-    if link < n_mesh and chip.is_bus:
-        n_segments = chip.noc.columns - 1
-        return (link, 0, "segment") if link < n_segments else (link - n_segments, 0, "switch")
-    if link < n_mesh:
-        y, x = divmod(link // 4, chip.noc.columns)
-        return x, y, DIRECTIONS[link % 4]
-    x, y, port = (int(v) for v in chip.sites[(link - n_mesh) % chip.n_cores])
-    return x, y, f"port {port} {'inject' if link < n_mesh + chip.n_cores else 'eject'}"
+    n_between = len(chip.link_cycles) - 2 * chip.n_cores
+    if link < n_between:
+        return chip.family.link_place(chip, link)
+    x, y, port = (int(v) for v in chip.sites[(link - n_between) % chip.n_cores])
+    return x, y, f"port {port} {'inject' if link < n_between + chip.n_cores else 'eject'}"
 
 
 def link_name(chip: Chip, link: int) -> str:
-    """Name a link: `(1, 0) E`, `(1, 0) port 2 inject`, `segment 3-4`, `switch 3`."""
+    """Name a link: `(1, 0) E`, `(1, 0) port 2 inject`."""
+    if link < len(chip.link_cycles) - 2 * chip.n_cores:
+        return chip.family.link_name(chip, link)
     x, y, kind = link_place(chip, link)
-    if kind in ("segment", "switch"):
-        return lane_name(chip, link)
     return f"({x}, {y}) {kind}"
-
-
-def lane_name(chip: Chip, link: int) -> str:
-    """Name a link of a bus that is not a core's port: `segment 3-4` or `switch 3`."""
-    x, _, kind = link_place(chip, link)
-    return f"segment {x}-{x + 1}" if kind == "segment" else f"switch {x}"

@@ -6,7 +6,6 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.io_sites import io_routes
-from nwcompile.cost.traffic.link_flits import links_on_route
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.program import Program
@@ -75,7 +74,7 @@ def largest_over(program: Program, rows: CoreTraffic, n_largest: int, routed: in
         home, to = rows.home[followed], rows.to[followed]
         here = np.where(home == OUTSIDE, io[0].site[to], site[home])
         there = np.where(to == OUTSIDE, io[1].site[home], site[to])
-    offset, link = links_on_route(chip, here, there)
+    offset, link = chip.family.links_on_route(chip, here, there)
     return _largest_rows(link, followed[csr_groups(offset)], rows.flits, len(chip.link_cycles), n_largest)
 
 

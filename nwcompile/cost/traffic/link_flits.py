@@ -9,8 +9,6 @@ from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.bus import list_transfer_links
-from nwcompile.ir.noc.routing import list_route_links
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.mapping import traffic
@@ -22,8 +20,9 @@ def link_flits(
     """Return int64[H, link]: flits over each link in each hardware step, on the routes of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
-    the injection and then the ejection link of every physical core. Links of a bus: ir/noc/bus.py. Messages of input
-    lines and of outputs use links only if the chip has io.sites. `multicast`: "unicast" or "tree"; default: the chip's.
+    the injection and then the ejection link of every physical core. Chip families number their links in their
+    own chip.py. Messages of input lines and of outputs use links only if the chip has io.sites. `multicast`: "unicast"
+    or "tree"; default: the chip's.
     """
     chip, io_ends = program.chip, io_routes(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
@@ -68,18 +67,10 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
     """Add `carried` int64[H, pair] flits between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
-    offset, link = links_on_route(chip, *ends)
+    offset, link = chip.family.links_on_route(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(len(flits)):
         traffic.count_links(carried[h], ends, offset, link, flits[h])
-
-
-def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the links between pairs of physical cores, without the cores' own ports, as `list_route_links` does."""
-    per = chip.noc.cores_per_router
-    if chip.is_bus:
-        return list_transfer_links(chip.noc.columns, per, here, there)
-    return list_route_links(chip.grid, here // per, there // per)
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:

@@ -64,7 +64,7 @@ class SpikeFanout(NamedTuple):
 
 def can_fork(chip: Chip) -> bool:
     """Whether messages of this chip can fork: it has routers, and every message is one flit."""
-    return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
+    return chip.family.has_routers and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
 
 
 # The last trees of each (immutable) program, and the activity whose neurons they cover; None: all neurons.

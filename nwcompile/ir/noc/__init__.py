@@ -7,7 +7,6 @@
 | dateline class of a message | `vc_classes` | routing.py |
 | boards: number of chips, and of chips in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
 | routers of FIFOs joined by merges, without channels | `MERGE_CYCLES` | merges.py |
-| segmented ladder bus: links, longest transfer | `list_transfer_links`, `longest_transfer_cycles` | bus.py |
 """
 
 ERROR_CODE = "NW4005"

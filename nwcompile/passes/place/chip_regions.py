@@ -121,7 +121,7 @@ def _cores_upto(chip: Chip) -> np.ndarray:
 
 def _is_slower_between(chip: Chip) -> bool:
     """Return whether a flit takes longer, or occupies its link for longer, between chips than within one."""
-    if chip.is_bus:
+    if not chip.family.has_routers:
         return False
     slow = find_chip_crossings(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
     if not slow.any() or slow.all():

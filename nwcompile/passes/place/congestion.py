@@ -63,7 +63,12 @@ def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Acti
     Only for chips with routers that give the cost of a barrier, without slower links between chips, on which every core
     may be at any site.
     """
-    if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not problem.fits.all():
+    if (
+        not chip.family.has_routers
+        or chip.cost.barrier_cycles is None
+        or chip.noc.chip_columns is not None
+        or not problem.fits.all()
+    ):
         return False
     n_each = problem.sent.sum() / (len(problem.start) - 1) / max(1, activity.n_steps * activity.n_samples)
     return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)

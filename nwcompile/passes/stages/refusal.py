@@ -66,7 +66,7 @@ def describe_other_chips(network: Network, chip: Chip, options: Options) -> str 
     places: list[Place] = []
     left = MOST_SYNAPSES
     for one in chip.proposals():
-        if one.family in {place.chip.family for place in places}:
+        if one.chip_of_board in {place.chip.chip_of_board for place in places}:
             continue
         try:
             place = _try_chip(replace(given, chip=one), left)

@@ -7,7 +7,6 @@ from pathlib import Path
 from nwcompile import __version__
 from nwcompile.ir.shown import count_text, network_title
 from nwcompile.report import html_tables, legalization, quantization
-from nwcompile.report.bus import bus_card
 from nwcompile.report.host import host_lines, host_text
 from nwcompile.report.html.data import page_data, render_within_limit
 from nwcompile.report.html.maps import core_map, link_map
@@ -16,6 +15,7 @@ from nwcompile.report.html.profile_tables import critical_table, message_tables,
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.json import neurobench
+from nwcompile.report.section import list_sections
 from nwcompile.report.text import (
     basis_text,
     energy_name,
@@ -71,7 +71,7 @@ def render_html(doc: dict) -> str:
         card_row(cores_card(doc), links_card(doc)),
         DETAIL,
         *([card_row(floorline_card(doc), steps_card(doc)), card_row(_times_card(doc))] if doc["time"] else []),
-        *([card_row(card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
+        *(card_row(card("whole", s.title, s.about, s.card(doc[s.key]))) for s in list_sections() if doc[s.key]),
         *_profile_rows(doc),
         card_row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
         *_legalization_row(doc),
@@ -101,10 +101,6 @@ ABOUT_SEGMENTS = (
     "the ports of its cores."
 )
 NO_IO = " Input lines use no links."
-ABOUT_BUS = (
-    "Messages go in slots, and in a slot no two paths share a switch on a lane. No schedule is shorter than its "
-    "busiest port, or busiest switch over all lanes."
-)
 ABOUT_PHASES = (
     "What every core does in a mean step, in core cycles; the phases of a unit add up to the step. Stalled: it has a "
     "message and the network has no room for it. The cores listed are those that work longest."

@@ -20,12 +20,12 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Basis, Run
 from nwcompile.ir.shown import format_figure
-from nwcompile.report.bus import collect_bus
 from nwcompile.report.host import collect_host, host_text
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_dropped, collect_multicast, collect_traffic
 from nwcompile.report.mapping import explain_mapping
+from nwcompile.report.section import collect_sections
 from nwcompile.report.text import format_verdict, io_text, multi_spike_text, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.answers import answer_rule
@@ -82,7 +82,7 @@ def collect_report(
         "io": _collect_io(program, s),
         "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
-        "bus": collect_bus(program, run),
+        **collect_sections(program, run),
         "layers": layer_rows(program, s),
         "cores": core_rows(program, s),
         "links": link_rows(program, s),

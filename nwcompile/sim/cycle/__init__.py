@@ -5,11 +5,11 @@
 | the backend as a Machine | `CycleMachine` | machine.py |
 | tables and state of a simulated chip | `ChipRun`, `State` | run.py |
 | simulate any number of steps in constant memory | `run_totals` | totals.py |
+| how a network moves messages; families have their own | `Engine`, `find_engine` | engine.py |
 | tables of axons and io sites | `build_axon_tables` | axons.py |
 | tables of routers, for both router engines | `build_mesh`, `add_trees`, `build_queues` | noc_tables.py |
 | the lockstep engine: fit, tables | `fits_lockstep`, `cores_fit_lockstep`, `lockstep_network` | lockstep.py |
 | routers that are merges: tables; packets | `merge_network`; `trace_packets` | merges.py; packets.py |
-| the segmented bus: tables, schedule | `build_bus`, `bus_network`, `collect_schedule` | bus.py |
 | cores that wait for their neighbors only | `append_tokens`, `run_with_neighbors` | neighbors.py |
 | the network without cores: packets, generated load | `replay_packets`, `offer_load` | noc.py |
 | stalls, latencies, critical path of a run | `probes_for`, `build_profile` | profile.py |

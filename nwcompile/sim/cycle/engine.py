@@ -1,10 +1,13 @@
 """Engines: how the cycle backend moves the messages of a program. Here for routers; chip families have their own."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nwcompile.cost.traffic.multicast import multicast_trees
+from nwcompile.families import load_part
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.kernels.cores.tables import Costs
 from nwcompile.kernels.cycle import EventNetwork
@@ -18,6 +21,7 @@ class Engine:
     """The axons of a program and its network on chip: the routers of a mesh or torus, by events or in lockstep."""
 
     n_sums = n_peaks = 0  # columns of `sums` and `peaks` of a StepRecord
+    replay: Callable | None = None  # sends packets without a network (`noc.replay_packets`); None: over routers
 
     def __init__(self, program: Program):
         trees = multicast_trees(program) if program.chip.noc.multicast == "tree" else None
@@ -76,6 +80,12 @@ class Engine:
                 if output["down_node"] < mesh.n_routers:
                     todo.append((int(output["down_node"]), onward))
         return links
+
+
+def find_engine(chip: Chip) -> type[Engine]:
+    """Return the engine of a chip's family."""
+    part = load_part(chip.family, "engine")
+    return Engine if part is None else part.ENGINE
 
 
 def _next_branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:

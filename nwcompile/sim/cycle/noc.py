@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import link_busy, link_name
-from nwcompile.cost.traffic.link_flits import links_on_route
+from nwcompile.cost.time.work import link_name
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset, csr_sums
@@ -14,7 +13,7 @@ from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.memory import verify_room
-from nwcompile.sim.cycle.bus import send_on_bus
+from nwcompile.sim.cycle.engine import find_engine
 from nwcompile.sim.cycle.lockstep import fits_lockstep, send_in_lockstep
 from nwcompile.sim.cycle.noc_tables import build_mesh, build_queues
 from nwcompile.threads import run_alone
@@ -70,8 +69,7 @@ def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> 
 
     Cores are physical, numbered like sites: router * cores_per_router + port. A source sends its packets ordered by
     time, then as given, one flit per cycle; a sink takes every flit at once. The replay ends when all packets have
-    arrived, or at cycle `last`. On a segmented bus a packet is one transfer of 1 flit. Raises OptionError for invalid
-    packets.
+    arrived, or at cycle `last`. Raises OptionError for invalid packets.
     """
     if chip.noc.on_full == "drop":
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
@@ -80,8 +78,8 @@ def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> 
             f'{chip.name} has noc.router = "merges", whose packets can only be simulated together with a network'
         )
     time, src, dst, size = _verify_packets(chip, time, src, dst, size)
-    if chip.is_bus:
-        return Replay(*send_on_bus(chip, time, src, size, dst, last))
+    if (replay := find_engine(chip).replay) is not None:
+        return Replay(*replay(chip, time, src, size, dst, last))
     mesh = build_mesh(chip)
     if fits_lockstep(mesh):
         inject, arrive, flits = send_in_lockstep(mesh, time, src, size, dst, last)
@@ -206,7 +204,7 @@ def offer_load(
     made, accepted = measured.sum() * per, within.sum() * per
     stable = _is_stable(chip, time, src, dst, done, flits, warmup, cycles)
     latency = float((done.arrive - time)[measured].mean()) if stable else None
-    busy = link_busy(chip, done.link_flits)
+    busy = chip.family.link_busy(chip, done.link_flits)
     busiest = None if stable else link_name(chip, int(np.argmax(busy)))
     return Load(
         pattern=pattern,
@@ -234,7 +232,7 @@ def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int
     if not arrived.any():
         return None
     latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # a lower bound
-    wait = latency if chip.is_bus else latency - _route_cycles(chip, src, dst, done.hops)
+    wait = latency if not chip.family.has_routers else latency - _route_cycles(chip, src, dst, done.hops)
     wait = wait - wait[arrived].min()
     measured = (time >= warmup) & (time < warmup + cycles)
     of_source = np.bincount(src[measured], minlength=chip.n_cores)
@@ -260,7 +258,7 @@ def _route_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarr
     cycles = np.empty(len(pairs), np.int64)
     for first in range(0, len(pairs), CHUNK_PAIRS):
         part = slice(first, first + CHUNK_PAIRS)
-        offset, link = links_on_route(chip, pairs[part] // n, pairs[part] % n)
+        offset, link = chip.family.links_on_route(chip, pairs[part] // n, pairs[part] % n)
         cycles[part] = csr_sums(offset, latency[link])
     return cycles[of_packet.reshape(-1)]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.neuron_program import chip_instructions
-from nwcompile.cost.time.work import link_busy, link_name
+from nwcompile.cost.time.work import link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.errors import BackendError
 from nwcompile.ir.chip import Chip
@@ -91,7 +91,7 @@ def explain_stop(
     accepted = int(link_flits[len(chip.link_cycles) - chip.n_cores :].sum())
     place = f"step {where[1]} of sample {where[0]} on {chip.name}"
     loads = f"{accepted} of {offered} flits offered were accepted"
-    busiest = link_busy(chip, link_flits)
+    busiest = chip.family.link_busy(chip, link_flits)
     link = f"; the busiest link is {link_name(chip, int(busiest.argmax()))}" if busiest.any() else ""
     if code == STUCK:
         return BackendError(f"{place}: messages got stuck, {loads}{link}; please report this chip file")

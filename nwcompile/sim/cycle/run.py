@@ -41,8 +41,7 @@ from nwcompile.kernels.cycle import (
     StepRecord,
     run_samples,
 )
-from nwcompile.sim.cycle.bus import BusEngine
-from nwcompile.sim.cycle.engine import Engine
+from nwcompile.sim.cycle.engine import Engine, find_engine
 from nwcompile.sim.cycle.merges import MergeEngine
 from nwcompile.sim.cycle.neighbors import NeighborEngine
 from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages
@@ -73,13 +72,11 @@ class State(NamedTuple):
     network: Any  # of a type of kernels.cycle.ENGINES
 
 
-def find_engine(chip: Chip) -> type[Engine]:
+def engine_of(chip: Chip) -> type[Engine]:
     """Return the engine of a chip's network."""
-    if chip.is_bus:
-        return BusEngine
     if chip.has_merges:
         return MergeEngine
-    return NeighborEngine if chip.waits_for_neighbors else Engine
+    return NeighborEngine if chip.waits_for_neighbors else find_engine(chip)
 
 
 class ChipRun:
@@ -89,7 +86,7 @@ class ChipRun:
         jit.wait_for_others()
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
-        self.engine = find_engine(chip)(program)
+        self.engine = engine_of(chip)(program)
         self.axons = self.engine.axons
         self.costs = self._build_costs()
         self.waits = chip.waits_for_neighbors

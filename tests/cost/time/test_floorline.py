@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import bound_tightness, floorline
-from nwcompile.cost.time.work import Bottleneck, link_busy, link_name
+from nwcompile.cost.time.work import Bottleneck, link_name
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -285,8 +285,8 @@ def test_link_is_busy_until_the_last_flit_of_a_sample_is_out_of_it():
     """Link 0 passes a flit on after 4 cycles."""
     chip, flits = small_chip(noc__link_cycles_per_flit=10), no_flits(small_chip(), 1)
     flits[:, 0] = 3
-    assert [link_busy(chip, flits, n_free)[0, 0] for n_free in (0, 1)] == [30, 10 + 10 + 4]
-    assert not link_busy(small_chip(), 0 * flits, 1).any()
+    assert [chip.family.link_busy(chip, flits, n_free)[0, 0] for n_free in (0, 1)] == [30, 10 + 10 + 4]
+    assert not small_chip().family.link_busy(small_chip(), 0 * flits, 1).any()
 
 
 def in_mode(chip: Chip, keys: dict) -> Chip:

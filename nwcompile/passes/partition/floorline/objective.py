@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from nwcompile.cost.compare import predicted_figures
-from nwcompile.cost.time.work import cycles_of_event, link_busy
+from nwcompile.cost.time.work import cycles_of_event
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.errors import FitError, OptionError, Violation
@@ -116,7 +116,7 @@ def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = No
         search.network, search.chip, search.activity, search.timing, cluster_of.reshape(-1), len(used)
     )
     state = filled_cores(demand, search.chip, np.arange(len(used)))
-    if sites is None or search.chip.is_bus:
+    if sites is None or not search.chip.family.has_routers:
         return int(state.busy.total[TIME])
     return time_with_links(demand, state, search.chip, sites[used])
 
@@ -129,7 +129,7 @@ def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, 
     """
     flits = _link_flits(demand, state, chip, site).T * chip.noc.flits_per_message
     core_ticks, noc_ticks = chip.ticks
-    return link_busy(chip, _share_flits(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
+    return chip.family.link_busy(chip, _share_flits(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
 
 
 def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> int:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from nwcompile.families.segmented_bus import kernel as kernels
+from nwcompile.families.segmented_bus.engine import build_bus, empty_queues
+from nwcompile.families.segmented_bus.kernel import SLOTS, TRANSFERS, clear_bus, fill_slot
 from nwcompile.kernels.jit import kernel
-from nwcompile.kernels.noc import bus as kernels
-from nwcompile.kernels.noc.bus import SLOTS, TRANSFERS, clear_bus, fill_slot
-from nwcompile.sim.cycle.bus import build_bus, empty_queues
-from tests.kernels.noc.naive_bus import fault, filled, least_slots
+from tests.families.segmented_bus.naive_bus import fault, filled, least_slots
 from tests.made.buses import bus_chip
 
 FIELDS = ["source", "target", "lane", "message"]

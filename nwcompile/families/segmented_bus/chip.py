@@ -17,13 +17,17 @@ Links are in the order of `Run.link_flits`: the segments, x to x + 1, summed ove
 summed over lanes; then the injection port and the ejection port of every core. A flit is a transfer.
 """
 
+from dataclasses import fields
+
 import numpy as np
 
+from nwcompile.errors import ChipError
+from nwcompile.ir.family import Family
 from nwcompile.ir.flat import csr_groups, csr_offset
 
-SEGMENTED_BUS = "segmented_bus"  # value of noc.topology
+ERROR_CODE = "NW4003"
 MOST_BUS_CORES = 1024  # every pair of cores has a queue
-# Keys of `Noc` (nwcompile.ir.chip_sections) that do not apply to a bus, with the reason; below, keys of a bus only.
+# Keys of `Noc` (nwcompile.ir.chip_sections) that do not apply to a bus, with the reason.
 MESH_KEYS = {
     "virtual_channels": "a transfer has its lane to itself",
     "multicast": "a transfer goes to one core",
@@ -42,12 +46,72 @@ MESH_KEYS = {
     "chip_hop_cycles": "a bus is on one chip",
     "chip_link_cycles_per_flit": "a bus is on one chip",
 }
-BUS_KEYS = ("lanes", "slot_cycles")
 
 
-def link_count(columns: int, n_cores: int) -> int:
-    """Number of links of a bus with `columns` positions and `n_cores` cores."""
-    return 2 * columns - 1 + 2 * n_cores
+class SegmentedBus(Family):
+    """Chips whose cores are joined by a segmented bus."""
+
+    value = "segmented_bus"
+    own_keys = ("noc.lanes", "noc.slot_cycles")
+    silent_keys = MESH_KEYS
+    has_routers = False
+
+    def verify(self, chip, where: str) -> None:
+        noc = chip.noc
+        defaults = {f.name: f.default for f in fields(noc)}
+        for key, reason in MESH_KEYS.items():
+            if getattr(noc, key) != defaults[key]:
+                raise ChipError(f"{where}: noc.{key}: a segmented bus has none, {reason}; leave it out")
+        if noc.rows != 1:
+            raise ChipError(
+                f"{where}: noc.rows: {noc.rows} on a segmented bus, which has 1 row; raise noc.columns instead"
+            )
+        if noc.lanes is None:
+            raise ChipError(f"{where}: noc.lanes: missing key; a segmented bus needs it")
+        if chip.n_cores > MOST_BUS_CORES:
+            raise ChipError(
+                f"{where}: noc.columns: {chip.n_cores} cores on a segmented bus are above the largest supported, "
+                f"{MOST_BUS_CORES}"
+            )
+        least = longest_transfer_cycles(noc)
+        if noc.slot_cycles is not None and noc.slot_cycles < least:
+            raise ChipError(
+                f"{where}: noc.slot_cycles: {noc.slot_cycles} is too short for a transfer from end to end, which takes "
+                f"{least}; raise it, or leave it out"
+            )
+
+    def link_cycles(self, chip) -> np.ndarray:
+        """A link is in use for a slot."""
+        return np.full(2 * chip.noc.columns - 1 + 2 * chip.n_cores, slot_cycles(chip.noc))
+
+    def links_on_route(self, chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return list_transfer_links(chip.noc.columns, chip.noc.cores_per_router, here, there)
+
+    def link_busy(self, chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray:
+        """The lanes of a link share its transfers."""
+        return link_flits.astype(np.int64) * chip.link_cycles // count_lanes(chip)
+
+    def link_place(self, chip, link: int) -> tuple[int, int, str]:
+        """Return position x, 0, and `segment` (from x to x + 1) or `switch`."""
+        n_segments = chip.noc.columns - 1
+        return (link, 0, "segment") if link < n_segments else (link - n_segments, 0, "switch")
+
+    def link_name(self, chip, link: int) -> str:
+        """Name a link that is not a core's port: `segment 3-4` or `switch 3`."""
+        x, _, kind = self.link_place(chip, link)
+        return f"segment {x}-{x + 1}" if kind == "segment" else f"switch {x}"
+
+
+def count_lanes(chip) -> np.ndarray:
+    """Return int64[link]: transfers that a link carries at once; 1 at the ports of cores."""
+    side_by_side = np.ones(len(chip.link_cycles), np.int64)
+    side_by_side[: -2 * chip.n_cores] = chip.noc.lanes
+    return side_by_side
+
+
+def slot_cycles(noc) -> int:
+    """Return the NoC cycles of a slot of a bus (`noc` is a `Noc`)."""
+    return noc.slot_cycles or longest_transfer_cycles(noc)
 
 
 def list_transfer_links(columns: int, per_position: int, here, there) -> tuple[np.ndarray, np.ndarray]:

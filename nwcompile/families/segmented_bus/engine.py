@@ -3,13 +3,8 @@
 import numpy as np
 
 from nwcompile.errors import OptionError
-from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_offset
-from nwcompile.ir.noc.bus import link_count, list_transfer_links
-from nwcompile.ir.program import Program
-from nwcompile.ir.run import BusSchedule
-from nwcompile.kernels.cores.tables import Costs
-from nwcompile.kernels.noc.bus import (
+from nwcompile.families.segmented_bus.chip import count_lanes, list_transfer_links, slot_cycles
+from nwcompile.families.segmented_bus.kernel import (
     CONFLICTS,
     LANE_SLOTS,
     N_COUNTS,
@@ -27,7 +22,12 @@ from nwcompile.kernels.noc.bus import (
     Waiting,
     replay_bus,
 )
-from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
+from nwcompile.families.segmented_bus.kernel_cores import ARRIVED, RING, Arrivals, BusNetwork
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import BusSchedule
+from nwcompile.kernels.cores.tables import Costs
 from nwcompile.sim.cycle.axons import build_axon_tables
 from nwcompile.sim.cycle.engine import Engine
 from nwcompile.threads import run_alone
@@ -53,11 +53,11 @@ def build_bus(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     tap[core] = np.arange(len(core))
     at = site[core].astype(np.int64)
     position = at // noc.cores_per_router
-    ports = link_count(noc.columns, chip.n_cores) - 2 * chip.n_cores + at
+    ports = 2 * noc.columns - 1 + at
     return Bus(
-        lanes=int(chip.link_lanes[0]),
+        lanes=int(count_lanes(chip)[0]),
         depth=noc.buffer_flits,
-        slot_ticks=chip.slot_cycles * tick,
+        slot_ticks=slot_cycles(noc) * tick,
         inject_ticks=noc.inject_cycles * tick,
         hop_ticks=noc.hop_cycles_ew * tick,
         eject_ticks=noc.eject_cycles * tick,
@@ -68,46 +68,6 @@ def build_bus(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
         core=core,
         port_link=np.stack([ports, ports + chip.n_cores], 1),
     )
-
-
-class BusEngine(Engine):
-    """The axons of a program and the segmented bus of its chip."""
-
-    n_sums, n_peaks = N_SUMS, N_COUNTS - N_SUMS
-    slowest_hop = None
-
-    def __init__(self, program: Program):
-        self.chip, self.axons = program.chip, build_axon_tables(program, None)
-        self.bus = build_bus(self.chip, self.axons.sites.site, self.chip.ticks[1])
-
-    def fits_lockstep(self, costs: Costs) -> bool:
-        return False
-
-    def idle_network(self, in_lockstep: bool, n_logged: int) -> BusNetwork:
-        """Build a bus with idle cores."""
-        n = len(self.bus.position)
-        arrivals = Arrivals(np.zeros((n, self.bus.depth), ARRIVED), np.zeros(n, RING))
-        return BusNetwork(self.bus, empty_queues(self.bus, len(self.chip.link_cycles)), arrivals)
-
-    def name_counts(self, sums: np.ndarray, peaks: np.ndarray) -> dict[str, BusSchedule]:
-        counts = np.concatenate([sums, peaks], 1)
-        return {"bus": BusSchedule(**{name: counts[:, column] for name, column in COLUMNS.items()})}
-
-    def queue_sizes(self) -> tuple[int, int]:
-        return 2 * len(self.bus.tap), self.bus.depth
-
-    def link_of_group(self) -> np.ndarray:
-        """A group is a core's queue at its injection or ejection port."""
-        return self.bus.port_link.T.reshape(-1)
-
-    def links_between(self, here: int, there: int) -> list[tuple[int, float]]:
-        """The ticks are those that a transfer occupies a link."""
-        bus = self.bus
-        n_positions = len(bus.first_tap) - 1
-        _, links = list_transfer_links(n_positions, bus.per_position, np.array([here]), np.array([there]))
-        inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
-        on_lanes = [(link, bus.slot_ticks / bus.lanes) for link in links.tolist()]
-        return [(inject, float(bus.slot_ticks)), *on_lanes, (eject, float(bus.slot_ticks))]
 
 
 def empty_queues(bus: Bus, n_links: int) -> Waiting:
@@ -164,3 +124,47 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
     sent = np.empty((2, len(time)), np.int64)
     sent[:, order] = inject, arrive
     return *sent, np.abs(bus.position[src] - bus.position[dst]), queued.totals.flits
+
+
+class BusEngine(Engine):
+    """The axons of a program and the segmented bus of its chip."""
+
+    n_sums, n_peaks = N_SUMS, N_COUNTS - N_SUMS
+    slowest_hop = None
+    replay = staticmethod(send_on_bus)
+
+    def __init__(self, program: Program):
+        self.chip, self.axons = program.chip, build_axon_tables(program, None)
+        self.bus = build_bus(self.chip, self.axons.sites.site, self.chip.ticks[1])
+
+    def fits_lockstep(self, costs: Costs) -> bool:
+        return False
+
+    def idle_network(self, in_lockstep: bool, n_logged: int) -> BusNetwork:
+        """Build a bus with idle cores."""
+        n = len(self.bus.position)
+        arrivals = Arrivals(np.zeros((n, self.bus.depth), ARRIVED), np.zeros(n, RING))
+        return BusNetwork(self.bus, empty_queues(self.bus, len(self.chip.link_cycles)), arrivals)
+
+    def name_counts(self, sums: np.ndarray, peaks: np.ndarray) -> dict[str, BusSchedule]:
+        counts = np.concatenate([sums, peaks], 1)
+        return {"bus": BusSchedule(**{name: counts[:, column] for name, column in COLUMNS.items()})}
+
+    def queue_sizes(self) -> tuple[int, int]:
+        return 2 * len(self.bus.tap), self.bus.depth
+
+    def link_of_group(self) -> np.ndarray:
+        """A group is a core's queue at its injection or ejection port."""
+        return self.bus.port_link.T.reshape(-1)
+
+    def links_between(self, here: int, there: int) -> list[tuple[int, float]]:
+        """The ticks are those that a transfer occupies a link."""
+        bus = self.bus
+        n_positions = len(bus.first_tap) - 1
+        _, links = list_transfer_links(n_positions, bus.per_position, np.array([here]), np.array([there]))
+        inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
+        on_lanes = [(link, bus.slot_ticks / bus.lanes) for link in links.tolist()]
+        return [(inject, float(bus.slot_ticks)), *on_lanes, (eject, float(bus.slot_ticks))]
+
+
+ENGINE = BusEngine

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nwcompile import cli
-from nwcompile.cost.bus import bus_use
-from nwcompile.report.bus import collect_bus
+from nwcompile.families.segmented_bus.cost import bus_use
+from nwcompile.families.segmented_bus.report import collect_bus
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text

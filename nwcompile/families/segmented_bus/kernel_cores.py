@@ -9,6 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.families.segmented_bus.kernel import (
+    N_WAITING,
+    Bus,
+    Waiting,
+    add_up_links,
+    arrival,
+    enqueue,
+    fill_slot,
+    has_room,
+    start_counting,
+)
 from nwcompile.kernels.bits import bit
 from nwcompile.kernels.cores.probes import (
     begin_probes,
@@ -24,17 +35,6 @@ from nwcompile.kernels.cores.receive_side import count_received, take_input_mess
 from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
 from nwcompile.kernels.cores.tables import SEND_NEXT, STUCK, TOO_LONG
 from nwcompile.kernels.jit import inlined, part
-from nwcompile.kernels.noc.bus import (
-    N_WAITING,
-    Bus,
-    Waiting,
-    add_up_links,
-    arrival,
-    enqueue,
-    fill_slot,
-    has_room,
-    start_counting,
-)
 from nwcompile.kernels.noc.event_queue import NEVER
 
 # CORE.phase after SEND_NEXT.

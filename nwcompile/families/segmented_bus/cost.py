@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.families.segmented_bus.chip import count_lanes, slot_cycles
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -43,17 +44,18 @@ def bus_use(program: Program, run: Run) -> BusUse | None:
     bus, flits, chip = run.bus, run.link_flits, program.chip
     if bus is None or flits is None:
         return None
+    lanes = count_lanes(chip)
     n_rows = len(bus.slots) if run.totals is None else run.totals.n_hardware_steps
     per_step_and_sample = 1 / (n_rows * run.n_samples)  # converts sums to means
     row = 1 / run.n_samples if run.totals is None else per_step_and_sample
-    needed = -(-flits // chip.link_lanes)
+    needed = -(-flits // lanes)
     n_slots, n_transfers = int(bus.slots.sum()), max(int(bus.transfers.sum()), 1)
     carried = flits[:, : chip.noc.columns - 1].sum(0)
-    slot_ns = chip.slot_cycles * chip.noc.cycle_ns
+    slot_ns = slot_cycles(chip.noc) * chip.noc.cycle_ns
     return BusUse(
         slots=bus.slots * row,
         least_slots=needed.max(1) * row,
-        least_by=int((flits.sum(0) / chip.link_lanes).argmax()),
+        least_by=int((flits.sum(0) / lanes).argmax()),
         conflicts=bus.conflicts * row,
         transfers=float(bus.transfers.sum() * per_step_and_sample),
         waited_part=float(bus.waited.sum() / n_transfers),
@@ -61,7 +63,7 @@ def bus_use(program: Program, run: Run) -> BusUse | None:
         lanes_mean=float(bus.lane_slots.sum() / max(n_slots, 1)),
         lanes_peak=int(bus.peak_lanes.max(initial=0)),
         segment_transfers=carried * per_step_and_sample,
-        segment_use=carried / max(n_slots * int(chip.link_lanes[0]), 1),
+        segment_use=carried / max(n_slots * int(lanes[0]), 1),
         schedule_us=n_slots * per_step_and_sample * slot_ns / 1000,
         schedule_part=None if not run.seconds else n_slots * slot_ns * 1e-9 / run.seconds,
         queue_peak=int(bus.peak_queue.max(initial=0)),

@@ -2,15 +2,21 @@
 
 import numpy as np
 
-from nwcompile.cost.bus import bus_use
-from nwcompile.cost.time.work import lane_name, link_name
+from nwcompile.cost.time.work import link_name
+from nwcompile.families.segmented_bus.chip import slot_cycles
+from nwcompile.families.segmented_bus.cost import bus_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import bar, html_table
+from nwcompile.report.section import Section
 from nwcompile.report.text import percent
 
+ABOUT = (
+    "Messages go in slots, and in a slot no two paths share a switch on a lane. No schedule is shorter than its "
+    "busiest port, or busiest switch over all lanes."
+)
 MOST_SEGMENTS = 16  # Rows of the table, the busiest segments.
 
 
@@ -23,12 +29,12 @@ def collect_bus(program: Program, run: Run) -> dict | None:
     if run.totals is None:
         by_step = {name: getattr(use, name).tolist() for name in ("slots", "least_slots", "conflicts")}
     segments = [
-        {"segment": lane_name(chip, i), "transfers_per_step": float(n), "use_percent": 100 * float(part)}
+        {"segment": link_name(chip, i), "transfers_per_step": float(n), "use_percent": 100 * float(part)}
         for i, (n, part) in enumerate(zip(use.segment_transfers, use.segment_use, strict=True))
     ]
     doc = {
         "lanes": chip.noc.lanes, "lanes_mean": use.lanes_mean, "lanes_peak": use.lanes_peak,
-        "slot_ns": chip.slot_cycles * chip.noc.cycle_ns, "slots_per_step": float(use.slots.mean()),
+        "slot_ns": slot_cycles(chip.noc) * chip.noc.cycle_ns, "slots_per_step": float(use.slots.mean()),
         "slots_longest_step": None if by_step is None else float(use.slots.max(initial=0)),
         "least_slots_per_step": float(use.least_slots.mean()), "least_slots_by": link_name(chip, use.least_by),
         "schedule_us_per_step": use.schedule_us,
@@ -64,3 +70,6 @@ def bus_card(bus: dict) -> Markup:
     cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
     columns = [("segment", "name"), ("transfers per step", "right"), ("of its lanes' slots", "left")]
     return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])
+
+
+SECTION = Section("bus", "Bus", ABOUT, collect_bus, bus_card)

@@ -11,6 +11,7 @@ from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.work import link_name
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import BackendError, OptionError
+from nwcompile.families.segmented_bus.chip import slot_cycles
 from nwcompile.flow import compile
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
@@ -53,7 +54,7 @@ def test_bus_carries_every_message_once_and_no_faster_than_its_bounds(data):
     n_lane_links = 2 * chip.noc.columns - 1
     assert (bus.slots * chip.noc.lanes >= run.link_flits[:, :n_lane_links].max(1)).all()
     assert (bus.slots >= run.link_flits[:, n_lane_links:].max(1)).all()
-    assert (bus.slots * chip.slot_cycles * chip.noc.cycle_ns <= run.step_cycles * chip.core.cycle_ns).all()
+    assert (bus.slots * slot_cycles(chip.noc) * chip.noc.cycle_ns <= run.step_cycles * chip.core.cycle_ns).all()
     assert (bus.conflicts <= bus.waited).all() and (bus.waited <= bus.transfers).all()
     assert (bus.lane_slots <= bus.slots * bus.peak_lanes).all() and bus.peak_lanes.max() <= chip.noc.lanes
     assert bus.peak_queue.max() <= chip.noc.buffer_flits
@@ -203,7 +204,7 @@ def test_noc_packets_wait_for_the_next_slot_and_for_lanes():
 def test_noc_load_on_a_bus_saturates_and_names_its_busiest_switch():
     chip = bus_chip(noc__cores_per_router=1, noc__columns=8)
     light, heavy = offer_load(chip, "uniform", 0.002, cycles=20000), offer_load(chip, "uniform", 0.2, cycles=20000)
-    assert light.stable and light.mean_latency < 2 * chip.slot_cycles
+    assert light.stable and light.mean_latency < 2 * slot_cycles(chip.noc)
     assert not heavy.stable and heavy.accepted < 0.1 and heavy.bottleneck.startswith("switch ")
 
 

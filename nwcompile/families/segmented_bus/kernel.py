@@ -1,13 +1,13 @@
 """The segmented ladder bus in Numba: choose the messages of each slot, and their lanes.
 
 In a slot each core sends at most one transfer and receives at most one, and transfers on one lane use disjoint ranges
-of switches (ir/noc/bus.py). Slots are filled in order, without knowledge of later messages. A port is one direction of
+of switches (chip.py). Slots are filled in order, without knowledge of later messages. A port is one direction of
 a core, out or in. The port with most waiting messages is served first, with the longest transfer that finds a free
 lane, then the next port. Remaining ports take messages of a core to itself, which need no lane.
 
 Serving busy ports first keeps the schedule close to its lower bound, the load of the busiest port or switch. Plain bin
-packing, longest transfer first, can take 1.3 times as long (tests/kernels/noc/test_bus.py). MASS packs spikes into
-slots too (arXiv 2506.11286); its abstract does not give the order.
+packing, longest transfer first, can take 1.3 times as long (tests/families/segmented_bus/test_kernel.py). MASS packs
+spikes into slots too (arXiv 2506.11286); its abstract does not give the order.
 
 Work grows with messages times lanes. A tap is the position of a core on the bus; taps number the cores in use.
 """
@@ -56,7 +56,7 @@ TRANSFER = np.dtype(
 
 
 class Bus(NamedTuple):
-    """Constants of the bus. Links are numbered as in nwcompile/ir/noc/bus.py."""
+    """Constants of the bus. Links are numbered as in chip.py."""
 
     lanes: int
     depth: int  # messages in a core's queue, which exists once per direction
