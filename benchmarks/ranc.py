@@ -29,8 +29,8 @@ from torch.nn import functional
 import nwcompile as nw
 from benchmarks.folds import mnist, stratified
 from benchmarks.record import show, write
-from nwcompile.report.export.ranc_design import Design
-from nwcompile.sim.cycle.packets import trace_packets
+from nwcompile.families.merges.export_design import Design
+from nwcompile.families.merges.packets import trace_packets
 from nwcompile.sim.inputs import prepare_inputs
 
 N_STEPS = 10  # A tick is 0.66 ms at 100 MHz: an answer takes 7 ms.

@@ -19,7 +19,7 @@ import nwcompile as nw
 from benchmarks.mapping_nets import NETS, Net
 from benchmarks.record import save
 from nwcompile.cost.time.floorline import bound_tightness, floorline
-from nwcompile.cost.traffic.tokens import list_tokens
+from nwcompile.families.neighbors.cost import list_tokens
 from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
@@ -70,7 +70,7 @@ def rows_of(name: str, net: Net, partitioner: str) -> list[dict]:
 
 def stress() -> None:
     """10^8 flit-hops between the cores of a mesh, all to all at paces of their own, through the smallest buffers."""
-    from tests.sim.cycle.test_neighbors import all_to_all, flit_hops
+    from tests.families.neighbors.test_engine import all_to_all, flit_hops
 
     rows = []
     for buffer_flits in (1, 2):

@@ -20,13 +20,13 @@ from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.energy import board_energy
 from nwcompile.cost.time.profile import core_phases
 from nwcompile.errors import OptionError
+from nwcompile.families import load_parts
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.ir.shown import count_text, format_figure
 from nwcompile.report.json.collect import collect_basis, collect_board, collect_report, real_time_factors
 from nwcompile.report.json.profile import collect_messages
-from nwcompile.report.section import list_sections, section_lines
 from nwcompile.report.text import board_text, profile_lines
 from nwcompile.sim import simulate
 from nwcompile.sim.session import Session
@@ -60,18 +60,18 @@ def run(args: Namespace) -> int:
     if trace_file is not None and program is not None:
         write_trace(args, trace_file, program, data.x, args.window)
     more = _profile_figures(args, model, result, seconds)
-    sections = {s.key: None if program is None else s.collect(program, result) for s in list_sections()}
+    parts = {part.KEY: None if program is None else part.collect(program, result) for part in load_parts("report")}
     if args.json:
         board = None if program is None else collect_board(board_energy(program, result))
         figures = {
             **summarize_run(result),
             "board": board,
-            **sections,
+            **parts,
             **{k: v for k, v in more.items() if k != "energy"},
         }
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
-        print("\n".join([_format_run(result, model), *section_lines(sections)]))
+        print("\n".join([_format_run(result, model), *(text for p in parts.values() if p for text in p["text"])]))
         if more:
             print("\n" + "\n".join(profile_lines(more)))
         if file is not None:

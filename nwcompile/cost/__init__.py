@@ -16,5 +16,6 @@ chip-independent accumulates and multiplications                       operation
 the same as counted by syops and SpikingJelly                          tool_counts.py:syops, op_counts
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
 several spikes per step; unicast and multicast                         sending.py:multi_spikes, compare_multicast
+answers of a chip's family to what the costs ask                family.py:find_cost
 types of fan-in axons, for chips with axon types                       axon_colors.py
 """

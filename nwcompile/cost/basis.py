@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from nwcompile.cost.time.pool import mean_step_cycles
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.time.work import Work, compute_work
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import HWMODELS, Chip
@@ -60,7 +60,7 @@ def time_moves(program: Program, run: Run) -> dict[str, float] | None:
     moves = {key: move_by(key, flits, base.link_cycles) for key in cost if program.chip.value(key) is not None}
     network = {f"noc.{name}": 0.0 for name in NETWORK_KEYS if program.chip.value(f"noc.{name}")}
     links = (replace(base, link_cycles=cycles) for cycles in (2 * base.link_cycles + 1, base.link_cycles // 2))
-    if program.chip.waits_for_neighbors or any(move(work) > LEAST_MOVE for work in links):
+    if not program.chip.family.has_barrier or any(move(work) > LEAST_MOVE for work in links):
         for key in network:
             sent = 2 * flits if key == "noc.flits_per_message" else flits
             network[key] = move_by(key, sent, None)
@@ -70,12 +70,12 @@ def time_moves(program: Program, run: Run) -> dict[str, float] | None:
 def _pool_moves(program: Program, run: Run) -> dict[str, float] | None:
     """Return the same as `time_moves` for a pool of neurons, or None if the chip has no times of one."""
     activity = run.activity or program.activity
-    base = mean_step_cycles(program, activity)
+    base = find_cost(program.chip).mean_step_cycles(program, activity)
     if base is None:
         return None
     moves = {}
     for key in (f"pool.{name}" for name in given_figures(program.chip.pool) if name.endswith("_cycles")):
-        cycles = mean_step_cycles(_double(program, key), activity)
+        cycles = find_cost(program.chip).mean_step_cycles(_double(program, key), activity)
         assert cycles is not None, "it has the same keys"
         moves[key] = abs(cycles - base) / max(base, 1.0)
     return moves

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.prediction import predict
-from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import ModelError
@@ -56,7 +56,7 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
     For a pool of neurons, the time is that of its chip's formula.
     """
     run = predict(program, activity)
-    cycles = mean_step_cycles(program, activity)
+    cycles = find_cost(program.chip).mean_step_cycles(program, activity)
     if program.chip.has_times:
         bound = compute_work(program, run.counters, flits_of_run(program, run), run.n_samples).bound_cycles
         cycles = float(bound.mean() / run.n_samples)

@@ -101,7 +101,7 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
     )
     n_barriers = n_samples * program.schedule.period
     spent = np.maximum.reduce([*busy, n_barriers * np.tile(min_work, (len(done.busy[0]), 1))]).sum(0)
-    if chip.waits_for_neighbors:  # a unit with little work in one step may begin the next
+    if not chip.family.has_barrier:  # a unit with little work in one step may begin the next
         spent = np.maximum.reduce([cycles.sum(0) for cycles in busy])
     cycles = spent + barrier * n_barriers * len(counters["synops"]) + n_samples * chip.sample_cycles
     return cycles * (chip.core.cycle_ns / 1000 / n_samples / len(counters["synops"]))

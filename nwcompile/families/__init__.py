@@ -1,42 +1,37 @@
-"""Chip families: a chip that is no mesh or torus of routers with a barrier belongs to a family with its own folder.
+"""Chip families: chips that are not a mesh or torus of routers with a barrier. Each family has a folder.
 
-The trunk asks `Chip.family` (the mesh's answers: ir/family.py), and looks up the other files of a family by name:
+segmented_bus/  cores along lanes of switches        merges/     routers of FIFOs, as in RANC
+pool/           one pool of neurons, as in Xylo      neighbors/  cores that wait for their neighbors only
 
-| file of a family | content | layer |
-|---|---|---|
-| chip.py | a `Family`: keys, checks, links | ir |
-| kernel*.py | kernels; kernels/cycle.py:ENGINES has the type of the family's network | kernels |
-| cost.py | `COST`, a cost/family.py:FamilyCost | cost |
-| engine.py | `ENGINE`, a sim/cycle/engine.py:Engine | sim |
-| report.py | `SECTION`, a report/section.py:Section | report |
-| rest | exports and other files that only this family needs | as their imports |
+The trunk asks `Chip.family`; the answers of a mesh are those of family.py:Family. Other files of a folder are found
+by name, with `load_part`, and belong to the layers that they serve: chip.py (the `Family`), cost.py (`COST`, a
+cost/family.py:FamilyCost), engine.py (`ENGINE`, a sim/cycle/engine.py:Engine), export.py (`FORMATS`, rows of
+report/export/formats.py), report.py (a section of a report: `KEY`, `collect`, `TITLE`, `ABOUT`, `card`), and kernels.
 
-A family is a row of FAMILIES. Whoever deletes one deletes the row, its folder, and its network in ENGINES: Numba needs
-all types when it compiles a kernel.
+A family is a row of FAMILIES. Its network is also a row of kernels/cycle.py:ENGINES, as Numba needs all types.
 """
 
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
+from nwcompile.families.family import Family
+from nwcompile.families.merges.chip import MergeRouters
+from nwcompile.families.neighbors.chip import NeighborSync
+from nwcompile.families.pool.chip import NeuronPool
 from nwcompile.families.segmented_bus.chip import SegmentedBus
-from nwcompile.ir.family import Family
 
-FAMILIES: tuple[Family, ...] = (SegmentedBus(),)
+FAMILIES: tuple[Family, ...] = (SegmentedBus(), MergeRouters(), NeuronPool(), NeighborSync())
 MESH = Family()
 
 
-def find_family(chip) -> Family:
-    """Return the family of a Chip; the first of FAMILIES that it belongs to, otherwise MESH."""
-    return next((family for family in FAMILIES if family.has_member(chip)), MESH)
-
-
 @cache
-def load_part(family: Family, file: str) -> ModuleType | None:
-    """Import a file of a family's folder, like "engine"; None if the family has no such file."""
+def load_part(family: Family, file: str) -> Any:
+    """Import a file of a family's folder, like "engine"; None if it has no such file."""
     name = f"{type(family).__module__.rpartition('.')[0]}.{file}"
-    return import_module(name) if family in FAMILIES and find_spec(name) else None
+    return import_module(name) if family is not MESH and find_spec(name) else None
 
 
 def load_parts(file: str) -> list[ModuleType]:

@@ -20,7 +20,6 @@ Options                    options.py:Options           all choices that a user 
 layers and encoding of input on the host                       host.py:Host
 the integer arithmetic of all backends, each rule named once   arithmetic.py
 routes, multicast trees and lanes of the network on chip       noc/
-answers of a chip's family (nwcompile/families/)               family.py:Family
 reading and checking a chip file, key by key                   chip_check.py:read_section
 names of the limits of a core                                  resources.py:RESOURCES
 all neurons as one vector; lists of lists (CSR)                flat.py

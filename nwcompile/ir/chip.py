@@ -19,19 +19,17 @@ import numpy as np
 from nwcompile import plugins
 from nwcompile.argument_types import checked
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
-from nwcompile.families import find_family
+from nwcompile.families import FAMILIES, MESH
+from nwcompile.families.family import Family
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
     check_energy,
     check_io,
     check_listing,
-    check_merges,
     check_names,
     check_noc,
-    check_pool,
     check_state,
-    check_sync,
     check_value,
     merge_with_base,
     read_section,
@@ -40,7 +38,6 @@ from nwcompile.ir.chip_sections import (
     KEYS,
     MAY_LACK_CYCLES,
     MAY_LACK_PJ,
-    NEIGHBORS,
     SECTIONS,
     SET_BY_USER,
     CoreLimits,
@@ -55,10 +52,8 @@ from nwcompile.ir.chip_sections import (
     Weights,
     read_basis,
 )
-from nwcompile.ir.family import Family
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.board import count_chips
-from nwcompile.ir.noc.merges import MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
 from nwcompile.ir.resources import RESOURCES, Resource
 from nwcompile.ir.shown import count_text, format_lines
@@ -239,7 +234,7 @@ class Chip:
     @cached_property
     def family(self) -> Family:
         """The answers of the chip's family (nwcompile/families/) to what the trunk asks."""
-        return find_family(self)
+        return next((family for family in FAMILIES if family.has_member(self)), MESH)
 
     @property
     def chip_of_board(self) -> str:
@@ -321,11 +316,6 @@ class Chip:
         return count_chips(self.noc) != (1, 1)
 
     @property
-    def has_merges(self) -> bool:
-        """Whether routers are FIFOs joined by merges (nwcompile/ir/noc/merges.py)."""
-        return self.noc.router == MERGES
-
-    @property
     def scan_cycles(self) -> int:
         """Core cycles to visit all of core.max_neurons; 0 if only used neurons are visited."""
         n_slots = int(np.max(self.core.max_neurons)) if self.cost.visits == "all" else 0
@@ -333,8 +323,7 @@ class Chip:
 
     def has_key(self, key: str) -> bool:
         """Whether a key applies to this chip; some keys of a mesh do not apply to other families."""
-        silent = MERGE_KEYS if self.has_merges else self.family.silent_keys
-        return key.removeprefix("noc.") not in silent
+        return key.removeprefix("noc.") not in self.family.silent_keys
 
     @cached_property
     def link_cycles(self) -> np.ndarray:
@@ -395,7 +384,7 @@ class Chip:
         needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles") and f.name not in MAY_LACK_CYCLES]
         if not self.neuron.programmable:
             needed.remove("instruction_cycles")
-        if self.waits_for_neighbors:
+        if not self.family.has_barrier:
             needed.remove("barrier_cycles")
         return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
@@ -405,29 +394,19 @@ class Chip:
         return not self.unknown_costs
 
     @property
-    def has_pool_times(self) -> bool:
-        """Whether the cycles of a pool of hidden neurons are known; they replace all costs."""
-        return self.pool.line_cycles is not None
-
-    @property
     def gives_times(self) -> bool:
         """Whether the cycle backend reports times; bounds and predictions of times need `has_times`."""
-        return self.has_times or self.has_pool_times
+        return self.has_times or self.family.has_own_times
 
     @property
     def has_profile(self) -> bool:
         """Whether the cycle backend simulates single flits step by step, so that a run can be profiled."""
-        return not (self.has_merges or self.has_pool_times or self.waits_for_neighbors)
-
-    @property
-    def waits_for_neighbors(self) -> bool:
-        """Whether cores synchronize with their neighbors instead of at a barrier."""
-        return self.cost.sync == NEIGHBORS
+        return self.family.refuse_run(self, profile=True, totals=False) is None
 
     @property
     def has_steps(self) -> bool:
         """Whether all cores end a step together after their work; otherwise a pool or the neighbors set the pace."""
-        return not (self.has_pool_times or self.waits_for_neighbors)
+        return self.family.has_barrier and not self.family.has_own_times
 
     @property
     def has_energies(self) -> bool:
@@ -505,9 +484,6 @@ class Chip:
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
                 'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
             )
-        check_merges(self, where)
-        check_pool(self, where)
-        check_sync(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

@@ -9,9 +9,8 @@ from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.families import FAMILIES
-from nwcompile.ir.chip_sections import BARRIER, MAY_LACK_CYCLES, NEIGHBORS, Variation
+from nwcompile.ir.chip_sections import BARRIER, Variation
 from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
-from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
 ERROR_CODE = "NW4003"
@@ -29,12 +28,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "neuron.reset_timing": RESET_TIMINGS,
     "neuron.spikes": MESSAGES,
     "cost.units": ("overlap", "shared"),
-    "noc.router": (MERGES,),
     "cost.visits": ("all",),
-    "cost.sync": (BARRIER, NEIGHBORS),
+    "cost.sync": (BARRIER,),
 }
 for _family in FAMILIES:
-    CHOICES[_family.key] = (*CHOICES.get(_family.key, ()), _family.value)
+    if _family.value is not None:
+        CHOICES[_family.key] = (*CHOICES.get(_family.key, ()), _family.value)
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
@@ -53,8 +52,6 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1),
            "variation.levels": 1 << 16, "variation.jitter": 1 << 16}  # fmt: skip
-# Costs of a chip with merges that need not be 0.
-SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles", *MAY_LACK_CYCLES)
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.
 LARGEST_CORE_COUNT = 1 << 20  # Tables by core fit into memory.
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
@@ -133,7 +130,14 @@ def check_noc(chip, where: str) -> None:
         for key in family.own_keys if family is not chip.family else ():
             if chip.value(key) is not None:
                 raise ChipError(f'{where}: {key}: a {noc.topology} has none; set {family.key} = "{family.value}"')
-    chip.family.verify(chip, where)
+    first, *others = [family for family in FAMILIES if family.has_member(chip)] or [chip.family]
+    for other in others:
+        value = f'"{other.value}"' if other.value else chip.value(other.key)
+        raise ChipError(
+            f"{where}: {other.key}: {value} does not go with {first.key} = {chip.value(first.key)!r}: a chip is of one "
+            "family; change one of them"
+        )
+    first.verify(chip, where)
     if noc.topology == "torus" and noc.routing in ("xy", "yx") and noc.virtual_channels < 2:
         raise ChipError(
             f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "
@@ -159,62 +163,6 @@ def check_energy(chip, where: str) -> None:
         raise ChipError(
             f"{where}: energy.io_pj: messages enter and leave at io.sites, and none is given; give them too"
         )
-
-
-def check_merges(chip, where: str) -> None:
-    """Check the keys of a Chip with merges as routers, and of its cores, whose only cost is their scan."""
-    noc, cost = chip.noc, chip.cost
-    if noc.router != MERGES:
-        return
-    defaults = {f.name: f.default for f in fields(noc)}
-    for key, reason in MERGE_KEYS.items():
-        if getattr(noc, key) != defaults[key]:
-            raise ChipError(f'{where}: noc.{key}: with noc.router = "merges" there is none, {reason}; leave it out')
-    barrier = {"1": BEFORE_SCAN_CYCLES + CLEAR_CYCLES}
-    wanted: dict[str, Any] = {f"noc.{key}": cycles for key, cycles in MERGE_CYCLES.items()}
-    free = [f"cost.{f.name}" for f in fields(cost) if f.name.endswith("_cycles") and f.name not in SCAN_CYCLES]
-    wanted |= dict.fromkeys(free, 0)
-    wanted |= {"noc.cycle_ns": chip.core.cycle_ns, "cost.visits": "all", "cost.barrier_cycles": barrier}
-    for key, value in wanted.items():
-        if chip.value(key) != value:
-            raise ChipError(f'{where}: {key}: with noc.router = "merges" it is {value}, not {chip.value(key)}')
-    if cost.visit_cycles is None or cost.visit_cycles < 2:
-        raise ChipError(f'{where}: cost.visit_cycles: noc.router = "merges" needs 2 or more, not {cost.visit_cycles}')
-    if len(chip.io.sites or ()) != 1:
-        raise ChipError(f'{where}: io.sites: noc.router = "merges" needs the one place where spikes leave')
-
-
-def check_pool(chip, where: str) -> None:
-    """Check that the cycles of a Chip's pool are complete, in half cycles, and that there is one core."""
-    cycles = {f"pool.{f.name}": getattr(chip.pool, f.name) for f in fields(chip.pool) if f.name.endswith("_cycles")}
-    given = [key for key, value in cycles.items() if value is not None]
-    if not given:
-        return
-    for key, value in cycles.items():
-        if value is None:
-            raise ChipError(f"{where}: {key}: missing key; a chip with {given[0]} needs all cycles of a pool")
-        if value * 2 % 1:
-            raise ChipError(f"{where}: {key}: {value} is not a number of whole or half cycles")
-    if chip.n_cores != 1:
-        raise ChipError(f"{where}: {given[0]}: a pool is one core, and here are {chip.n_cores}; leave section pool out")
-
-
-def check_sync(chip, where: str) -> None:
-    """Check that cores that wait for their neighbors have routers between them that lose no message."""
-    if chip.cost.sync != NEIGHBORS:
-        return
-    for key, lacks, reason in (
-        ("noc.topology", not chip.family.has_routers, "tokens go through routers, and a segmented bus has none"),
-        ("noc.router", chip.has_merges, "tokens go through virtual channels, and merges have none"),
-        ("noc.on_full", chip.noc.on_full == "drop", "a core would wait for ever for a message that is lost"),
-        ("core.axon_merge", chip.core.axon_merge is not None, "which spike is read first is known at a barrier only"),
-        ("pool.line_cycles", chip.has_pool_times, "a pool is one core, and has no neighbors"),
-    ):
-        if lacks:
-            raise ChipError(
-                f'{where}: cost.sync: "{NEIGHBORS}" does not go with {key} = {chip.value(key)!r}: {reason}; change one '
-                "of them"
-            )
 
 
 def check_state(state, where: str) -> None:

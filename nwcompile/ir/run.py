@@ -84,7 +84,7 @@ class Dropped:
     """Messages that were lost because their injection buffer was full, int64[H, core + site].
 
     If routers are merges, messages that arrive in the cycle in which a core clears its axons are lost instead
-    (`ir/noc/merges.py`).
+    (`families/merges/chip.py`).
 
     Counts are summed over B: `at` by place of injection, `to` by destination (every core of a multicast tree). Places
     are logical cores, then the chip's io.sites.

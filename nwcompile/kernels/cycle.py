@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.families.merges.kernel import MergeNetwork, run_merges
 from nwcompile.families.segmented_bus.kernel import clear_bus, count_slots
 from nwcompile.families.segmented_bus.kernel_cores import BusNetwork, run_bus
 from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep, is_at_rest, step
@@ -14,7 +15,6 @@ from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons
 from nwcompile.kernels.jit import inlined, kernel, part, typed
 from nwcompile.kernels.noc.event_cores import run_events
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork, run_lockstep
-from nwcompile.kernels.noc.merges import MergeNetwork, run_merges
 from nwcompile.kernels.noc.mesh import Mesh, Queues, clear_network
 
 TOO_OFTEN = -3  # Result of `run_samples` if a neuron spikes more often per step than a message can be repeated.

@@ -1,10 +1,10 @@
 """Terminal: a report as text, from the content of report.json."""
 
+from nwcompile.families import load_parts
 from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
-from nwcompile.report.section import section_lines
 from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown_lines, verdict_lines
 
 
@@ -16,7 +16,7 @@ def render_text(doc: dict) -> str:
         *([doc["io"]["text"]] if doc["io"] else []),
         *host_lines(doc["host"]),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
-        *section_lines(doc),
+        *(text for part in load_parts("report") if doc[part.KEY] for text in doc[part.KEY]["text"]),
         *([doc["time"]["sync"]["text"]] if doc["time"] and doc["time"]["sync"] else []),
         *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),

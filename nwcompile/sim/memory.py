@@ -108,7 +108,7 @@ def verify_simulation(
         t = most_with_room(lambda t: has_room(n_steps=t), n_steps)
         ways = [f"at most {count_text(n, 'sample')} at once"] * (n > 0) + [f"at most {count_text(t, 'step')}"] * (t > 0)
         ways += ["record='spikes'"] * (record == "all" and has_room(record="spikes"))
-        ends_together = isinstance(model, Program) and not model.chip.waits_for_neighbors
+        ends_together = isinstance(model, Program) and model.chip.family.has_barrier
         has_totals = backend == "cycle" and record != "totals" and ends_together
         ways += ["record='totals'"] * (has_totals and has_room(record="totals"))
         has_sequence = backend != "sequence" and (isinstance(model, Program) or not model.is_fixed)

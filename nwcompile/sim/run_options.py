@@ -79,22 +79,7 @@ class RunOptions:
             yield OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
         verify_backend(model, backend)
         chip = model.chip
-        if self.profile and chip.has_merges:
-            yield BackendError(
-                f'profiles follow flits through channels or over a bus; {chip.name} has noc.router = "merges"; '
-                "use `nwcompile export --to ranc`, which writes when each packet is sent and arrives"
-            )
-        if self.profile and chip.has_pool_times:
-            yield BackendError(
-                f"profiles follow flits through a network, and {chip.name} is one pool of neurons without one; leave "
-                "profile out: Run.step_cycles has the times of its steps"
-            )
-        if chip.waits_for_neighbors and (self.profile or self.record == "totals"):
-            what = "a profile" if self.profile else "record='totals'"
-            yield BackendError(
-                f"{what} follows steps that end for all cores at once, and those of {chip.name} wait for their "
-                'neighbors only (cost.sync = "neighbors"): Run.step_cycles tells how long they take; leave it out, or '
-                'set cost.sync = "barrier"'
-            )
+        if (reason := chip.family.refuse_run(chip, self.profile, self.record == "totals")) is not None:
+            yield BackendError(reason)
         if device == "cuda" and backend != "sequence":
             yield BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")

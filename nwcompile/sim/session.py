@@ -272,7 +272,7 @@ def _check_steps(name: str, array, shape: tuple[int, ...]):
 
 def _verify_streams(program: Program, backend: str) -> None:
     verify_backend(program, backend)
-    if backend == "cycle" and program.chip.waits_for_neighbors:
+    if backend == "cycle" and not program.chip.family.has_barrier:
         raise BackendError(
             f"backend 'cycle' stops all cores between two chunks of a stream, and those of {program.chip.name} "
             'wait for their neighbors only (cost.sync = "neighbors"); use another backend, which measures no '

@@ -1,7 +1,7 @@
 """Figures of one point in a table of many: cores, times, energy and bottleneck, or why there are none."""
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import FitError
 from nwcompile.ir.chip_sections import weakest_basis
@@ -62,7 +62,7 @@ def _mean_step(program: Program, run: Run) -> tuple[float | None, str | None]:
     """The mean step in microseconds, and what limits it."""
     cycle_us = program.chip.core.cycle_ns / 1000
     if not program.chip.has_times:
-        cycles = mean_step_cycles(program, run.activity)
+        cycles = find_cost(program.chip).mean_step_cycles(program, run.activity)
         return None if cycles is None else cycles * cycle_us, None
     bound = floorline(program, run.counters, flits_of_run(program, run), run.n_samples, run.activity)
     assert bound is not None, "the chip has times"

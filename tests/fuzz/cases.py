@@ -193,7 +193,7 @@ def check_network(case: Case, program: Program, run: Run) -> None:
 
 def check_streams(case: Case, program: Program) -> None:
     """Chunks of any sizes are the run of the sample."""
-    is_apart = case.backend == "cycle" and program.chip.waits_for_neighbors
+    is_apart = case.backend == "cycle" and not program.chip.family.has_barrier
     backend = "cycle" if program.chip.noc.on_full == "drop" else case.backend
     if program.host is not None or is_apart or program.network.layout != "BT" or len(case.x) != 1:
         return
@@ -207,13 +207,13 @@ def check_cycle(case: Case, program: Program, run: Run) -> None:
     if program.chip.has_times:
         bound = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles
         measured = run.step_cycles
-        if program.chip.waits_for_neighbors:  # cores are in different steps: a bound on all steps until then
+        if not program.chip.family.has_barrier:  # cores are in different steps: a bound on all steps until then
             bound, measured = bound.cumsum(), measured.cumsum()
         late = np.flatnonzero(bound > measured)
         assert not len(late), f"bound {bound[late[0]]} of step {late[0]} is above {measured[late[0]]}"
     if not loses_messages(program.chip):
         assert np.array_equal(link_flits(program, run.activity, run.window), run.link_flits), "flits of links"
-    if program.chip.waits_for_neighbors:
+    if not program.chip.family.has_barrier:
         return
     x, steps = (case.x, None) if case.x else (None, case.n_steps)
     totals = simulate(program, x, "cycle", window=case.window, record="totals", steps=steps)

@@ -114,7 +114,7 @@ def drawn_options(draw, on_multi_spike: str, chip: Chip) -> Options:
         placer=seldom(sorted(PLACERS), "anneal", 3),
         n_cores=seldom([1, 2, 3, 5], None, 8),
         optimize=seldom(OBJECTIVES, "time", 2),
-        execution=seldom(EXECUTIONS, "pipelined", 8 if chip.waits_for_neighbors else 2),
+        execution=seldom(EXECUTIONS, "pipelined", 8 if not chip.family.has_barrier else 2),
         on_multi_spike=on_multi_spike,
         approximate=",".join(words),
         input_layer=seldom(INPUT_LAYERS, None),

@@ -9,9 +9,9 @@ import numpy as np
 
 from nwcompile.cli.inputs.data import read_arrays
 from nwcompile.errors import ModelError, one_line
+from nwcompile.families import load_part
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
-from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.xylo import assign_pool
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
@@ -45,9 +45,10 @@ def read_places(folder: Path, program: Program) -> Places:
 
 
 def _exported_neurons(program: Program) -> Iterator[tuple[str, int]]:
-    """Yield layer and number of every exported neuron: on RANC those of `Design.is_heard`, elsewhere all."""
+    """Yield layer and number of every exported neuron: those that the export of the chip's family names, or all."""
     network = program.network
-    is_heard = Design(program).is_heard if program.chip.has_merges else np.ones(len(program.core_of), bool)
+    export = load_part(program.chip.family, "export")
+    is_heard = np.ones(len(program.core_of), bool) if export is None else export.find_exported(program)
     for name in network.layers:
         first = network.offsets[name]
         yield from ((name, int(i)) for i in np.flatnonzero(is_heard[first : first + network.node(name).n_neurons]))

@@ -3,12 +3,10 @@
 content                                                         function
 cycles by event, unit and core; the formula of the bound        work.py:compute_work
 the bound of every step, and its causes                         floorline.py:floorline
-the bound without a barrier: a path over cores and steps        longest_path.py:longest_path
 the cost of the barrier                                         floorline.py:other_sync
 the share of each layer in a core's work                        layers.py:layer_share
 the one change that shortens the step most                      advice.py:advise
 the cost of a single spike on every core                        spike_cost.py:spike_cost
-half cycles of a step where hidden neurons are one pool         pool.py:pool_times, mean_step_cycles
 the activity of every core in every step, waiting included      profile.py:core_phases
 the causes of the slowest steps                                 profile.py:critical_paths
 latencies of messages, and crowded links                        profile.py:summarize_latency

@@ -3,7 +3,8 @@
 Floorline-style, after arXiv 2511.21549 (whose equations we could not read) and the max-affine runtime model of
 Loihi 2, arXiv 2601.10035. It is a true lower bound: every unit and every link does all of a step's work inside the
 step. This also holds for sums over samples and phases, as a maximum of sums never exceeds the sum of the maxima. On a
-chip without a barrier, a step's bound is the increase of the bound on all steps so far (`cost/time/longest_path.py`).
+chip without a barrier, a step's bound is the increase of the bound on all steps so far
+(`families/neighbors/longest_path.py`).
 """
 
 from collections.abc import Callable
@@ -12,11 +13,11 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
 from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import ChipError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
@@ -196,10 +197,10 @@ def other_sync(program: Program, run: Run) -> OtherSync | None:
     Returns None if the chip gives no times or cannot use the other kind: it has no routers or no cycles for a barrier,
     or the program runs in phases.
     """
-    chip, waits = program.chip, program.chip.waits_for_neighbors
+    chip = program.chip
     if not chip.has_times or run.activity is None or program.schedule.period > 1:
         return None
-    sync = BARRIER if waits else NEIGHBORS
+    sync = NEIGHBORS if chip.family.has_barrier else BARRIER
     try:
         other = chip.replace({"cost.sync": sync})
     except ChipError:
@@ -208,8 +209,7 @@ def other_sync(program: Program, run: Run) -> OtherSync | None:
         return None
     counters = {name: count.copy() for name, count in run.counters.items()}
     changed = replace(program, chip=other)
-    add_tokens(changed, counters, run.n_samples)
-    if waits:
-        add_tokens(program, counters, -run.n_samples)
+    find_cost(other).add_tokens(changed, counters, run.n_samples)
+    find_cost(chip).add_tokens(program, counters, -run.n_samples)
     bound = compute_work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
     return OtherSync(sync, float((bound * (chip.core.cycle_ns / 1000 / run.n_samples)).mean()))

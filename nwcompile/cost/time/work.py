@@ -3,16 +3,17 @@
 One formula (DESIGN 6) serves the bound, the prediction and the advice:
 `T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`,
 and no step is shorter than `cost.min_step_cycles`. If cores wait for their neighbors only, the longest path over cores
-and steps replaces it (longest_path.py).
+and steps replaces it (families/neighbors/longest_path.py).
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.neuron_program import chip_instructions
-from nwcompile.cost.time.longest_path import LongestPath, TokenPaths, longest_path, token_paths
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -73,7 +74,7 @@ class Work:
     barrier_cycles: int
     min_cycles: int = 0
     sample_cycles: int = 0
-    paths: TokenPaths | None = None
+    paths: Any = None  # families/neighbors/longest_path.py:TokenPaths
 
     @cached_property
     def busy(self) -> np.ndarray:
@@ -81,12 +82,12 @@ class Work:
         return np.stack([sum(self.cycles[event] for event in events) for events in self.units.values()])
 
     @cached_property
-    def path(self) -> LongestPath | None:
+    def path(self) -> Any:
         """The longest path from the first step to the last; None if steps end with a barrier."""
         if self.paths is None:
             return None
         send: np.ndarray = np.sum([self.cycles[event] for event in SEND], axis=0)
-        return longest_path(send, self.busy[-1], self.paths)
+        return self.paths.find_longest(send, self.busy[-1])
 
     @cached_property
     def bound_cycles(self) -> np.ndarray:
@@ -136,7 +137,7 @@ def compute_work(
     n_barriers = n_samples * program.schedule.period
     if chip.scan_cycles:
         cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
-    paths = token_paths(program, n_samples) if chip.waits_for_neighbors else None
+    paths = find_cost(chip).find_paths(program, n_samples)
     if link_cycles is None:
         link_cycles = _link_cycles(chip, link_flits, 0 if paths is None else n_samples)
     n_tiles = program.mapping.n_tiles

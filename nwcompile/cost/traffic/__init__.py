@@ -11,6 +11,5 @@ senders to each core, and messages over each link               core_traffic.py:
 single messages, and multicast trees that fork in routers       multicast.py:spike_fanout
 the merged routes of a message to several cores                 multicast.py:build_trees
 messages that enter and leave through io.sites                  io_sites.py:io_routes
-tokens between cores that wait for their neighbors only         tokens.py:list_tokens, add_tokens
 the cost of a message's route for an objective                  route_cost.py:route_cost
 """

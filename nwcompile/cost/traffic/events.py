@@ -5,10 +5,10 @@ There is one message per non-zero spike and destination core, for any number of 
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
-from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
@@ -56,7 +56,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
                 "neuron_updates": updates, "neuron_instructions": instructed, "spikes_out": spikes,
                 "messages_out": messages_out, "messages_in": messages_in, "deliveries": messages_in.copy(),
                 "hops": routed.sum(0), "hops_ew": routed[0], "hops_ns": routed[1], **io}  # fmt: skip
-    add_tokens(program, counters, activity.n_samples)
+    find_cost(program.chip).add_tokens(program, counters, activity.n_samples)
     return counters
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.merges import HOST_ROUTER
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
@@ -15,7 +14,7 @@ from nwcompile.kernels.mapping import traffic
 class IoRoutes(NamedTuple):
     """The route of every logical core to or from its nearest io site by hops, the first of equals.
 
-    If routers are merges, messages enter at HOST_ROUTER, which counts as the port of its core.
+    Chip families may have messages enter elsewhere: at the port of that core.
     """
 
     site: np.ndarray  # int64[core]: physical core of the site
@@ -39,7 +38,7 @@ def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
 
 def io_ends(chip: Chip) -> tuple[np.ndarray, np.ndarray]:
     """Return int64[site] each: physical cores at whose ports messages enter and leave."""
-    return np.array([HOST_ROUTER]) if chip.has_merges else chip.io_cores, chip.io_cores
+    return chip.family.entries(chip), chip.io_cores
 
 
 def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:

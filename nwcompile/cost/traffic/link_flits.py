@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
-from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
@@ -34,8 +34,7 @@ def link_flits(
         by_site = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
         ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
         _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
-    if chip.waits_for_neighbors:
-        sent = list_tokens(program)
+    if (sent := find_cost(chip).list_tokens(program)) is not None:
         carried = np.full((n_steps, len(sent.ends)), sent.flits * activity.n_samples)
         _along_routes(chip, carried, sent.site.T, flits)
     return flits

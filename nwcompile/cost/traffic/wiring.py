@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, synapse_list
 from nwcompile.ir.flat import csr_groups, csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE
@@ -156,3 +156,24 @@ def _group_pixel(n_channels: int, groups: int, n_pixels: int) -> np.ndarray:
     """Return int32[channel * pixel]: index of (channel group, pixel) of every neuron of a map."""
     group = np.arange(n_channels, dtype=np.int32) // (n_channels // groups)
     return (group[:, None] * np.int32(n_pixels) + np.arange(n_pixels, dtype=np.int32)).reshape(-1)
+
+
+def fed_neurons(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return by target of a node which of its neurons are fed, bool[target], and the fan-out of each source neuron.
+
+    Weights of 0 do not count.
+    """
+    n_source = network.node(source).n_neurons
+    pairs: dict[str, list[np.ndarray]] = {}
+    for c in network.connections:
+        if c.source == source and c.has_weight and c.target in network.layers:
+            pre, post, place = synapse_list(c, network.node(source).shape)
+            kept = np.asarray(c.weight).reshape(-1)[place] != 0
+            n_target = network.node(c.target).n_neurons
+            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept])
+    fed = {}
+    for target, parts in pairs.items():
+        n_target = network.node(target).n_neurons
+        pre, post = np.divmod(np.unique(np.concatenate(parts)), n_target)
+        fed[target] = np.bincount(post, minlength=n_target) > 0, np.bincount(pre, minlength=n_source)
+    return fed

@@ -22,7 +22,7 @@ from dataclasses import fields
 import numpy as np
 
 from nwcompile.errors import ChipError
-from nwcompile.ir.family import Family
+from nwcompile.families.family import Family
 from nwcompile.ir.flat import csr_groups, csr_offset
 
 ERROR_CODE = "NW4003"

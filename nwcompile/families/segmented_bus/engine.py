@@ -27,7 +27,6 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import BusSchedule
-from nwcompile.kernels.cores.tables import Costs
 from nwcompile.sim.cycle.axons import build_axon_tables
 from nwcompile.sim.cycle.engine import Engine
 from nwcompile.threads import run_alone
@@ -130,15 +129,12 @@ class BusEngine(Engine):
     """The axons of a program and the segmented bus of its chip."""
 
     n_sums, n_peaks = N_SUMS, N_COUNTS - N_SUMS
-    slowest_hop = None
+    has_lockstep, slowest_hop = False, None
     replay = staticmethod(send_on_bus)
 
     def __init__(self, program: Program):
         self.chip, self.axons = program.chip, build_axon_tables(program, None)
         self.bus = build_bus(self.chip, self.axons.sites.site, self.chip.ticks[1])
-
-    def fits_lockstep(self, costs: Costs) -> bool:
-        return False
 
     def idle_network(self, in_lockstep: bool, n_logged: int) -> BusNetwork:
         """Build a bus with idle cores."""

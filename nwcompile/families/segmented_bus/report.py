@@ -10,9 +10,10 @@ from nwcompile.ir.run import Run
 from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import bar, html_table
-from nwcompile.report.section import Section
 from nwcompile.report.text import percent
 
+KEY = "bus"  # of report.json
+TITLE = "Bus"
 ABOUT = (
     "Messages go in slots, and in a slot no two paths share a switch on a lane. No schedule is shorter than its "
     "busiest port, or busiest switch over all lanes."
@@ -20,7 +21,7 @@ ABOUT = (
 MOST_SEGMENTS = 16  # Rows of the table, the busiest segments.
 
 
-def collect_bus(program: Program, run: Run) -> dict | None:
+def collect(program: Program, run: Run) -> dict | None:
     """The figures of `BusUse`, means per step and sample; None for a chip or backend without a bus schedule."""
     use, chip = bus_use(program, run), program.chip
     if use is None:
@@ -64,12 +65,9 @@ def bus_text(bus: dict) -> list[str]:
     ]
 
 
-def bus_card(bus: dict) -> Markup:
+def card(bus: dict) -> Markup:
     """Render the sentences and the busiest segments."""
     rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
     cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
     columns = [("segment", "name"), ("transfers per step", "right"), ("of its lanes' slots", "left")]
     return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])
-
-
-SECTION = Section("bus", "Bus", ABOUT, collect_bus, bus_card)

@@ -6,7 +6,6 @@
 | output, hops and links of a route | `find_ports`, `count_hops`, `list_route_links` | routing.py |
 | dateline class of a message | `vc_classes` | routing.py |
 | boards: number of chips, and of chips in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
-| routers of FIFOs joined by merges, without channels | `MERGE_CYCLES` | merges.py |
 """
 
 ERROR_CODE = "NW4005"

@@ -198,7 +198,7 @@ class Budget:
     def from_chip(cls, chip: Chip, n_cores: int, bits: int | None) -> "Budget":
         """Take the smallest limits among the `n_cores` largest cores."""
         of_axons = chip.core.axon_merge is not None or chip.weights.axon_types or chip.weights.source_sign
-        if has_rules(chip) or chip.has_pool_times or of_axons:
+        if has_rules(chip) or chip.family.has_own_times or of_axons:
             raise OptionError(f"SparseTraining: {chip.name} has rules of cores or axons that training does not keep")
         bits = chip.weights.bits if bits is None else check_int("bits", bits, 1, chip.weights.bits)
         limits = {}

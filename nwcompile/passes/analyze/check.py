@@ -134,7 +134,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
         violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
         violations += capability.sign_violations(network, chip)
     violations += pool_violations(network, chip)
-    if chip.waits_for_neighbors and schedule.period > 1:  # it has no barrier to end a phase
+    if not chip.family.has_barrier and schedule.period > 1:  # nothing ends a phase
         advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
         violations.append(Violation("execution", "all layers", "phased", "pipelined", advice))
     return violations

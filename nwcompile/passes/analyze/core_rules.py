@@ -70,7 +70,7 @@ def _count_by_rule(network: Network, chip: Chip, core_of: np.ndarray, n_cores: i
     axons = build_axons(network, core_of_all, n_cores, chip)
     _, pairs = core_pairs(axons, core_of_all, n_cores)
     fan_out = np.diff(axons.offset)[n_lines:]
-    if chip.has_merges:  # output spikes leave through a destination of their own
+    if chip.family.outputs_need_destinations:
         fan_out = fan_out + np.isin(layer_of, [network.layers.index(name) for name in network.outputs])
     order = np.lexsort((-fan_out, core_of))
     cores, first = np.unique(core_of[order], return_index=True)

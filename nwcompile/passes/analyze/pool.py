@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nwcompile.cost.time.pool import fed_neurons
+from nwcompile.cost.traffic.wiring import fed_neurons
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection

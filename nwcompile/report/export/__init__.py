@@ -3,7 +3,6 @@
 to                                                              function
 SANA-FE: arch.yaml and snn.yaml                                 sanafe.py:sanafe_files, sanafe_network.py:network_lines
 Xylo: the arguments of the vendor's configuration tool          xylo.py:xylo_files
-RANC: memory files of an FPGA design, packets, expected spikes  ranc.py:ranc_files, ranc_design.py, ranc_memory.py
 all that export a program, by name                              formats.py:EXPORTS
 ui.perfetto.dev: a timeline                                     perfetto.py:format_trace
 """

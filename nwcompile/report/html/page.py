@@ -5,6 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from nwcompile import __version__
+from nwcompile.families import load_parts
 from nwcompile.ir.shown import count_text, network_title
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.host import host_lines, host_text
@@ -15,7 +16,6 @@ from nwcompile.report.html.profile_tables import critical_table, message_tables,
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.json import neurobench
-from nwcompile.report.section import list_sections
 from nwcompile.report.text import (
     basis_text,
     energy_name,
@@ -71,7 +71,7 @@ def render_html(doc: dict) -> str:
         card_row(cores_card(doc), links_card(doc)),
         DETAIL,
         *([card_row(floorline_card(doc), steps_card(doc)), card_row(_times_card(doc))] if doc["time"] else []),
-        *(card_row(card("whole", s.title, s.about, s.card(doc[s.key]))) for s in list_sections() if doc[s.key]),
+        *(card_row(card("whole", p.TITLE, p.ABOUT, p.card(doc[p.KEY]))) for p in load_parts("report") if doc[p.KEY]),
         *_profile_rows(doc),
         card_row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
         *_legalization_row(doc),

@@ -8,11 +8,12 @@ import numpy as np
 
 from nwcompile import __version__
 from nwcompile.cost.energy import BoardEnergy, kinds_without_source
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.summary import Summary, summarize
 from nwcompile.cost.time.floorline import Floorline
-from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.families import load_parts
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.ir.noc.board import chips_used, count_chips
@@ -25,7 +26,6 @@ from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_dropped, collect_multicast, collect_traffic
 from nwcompile.report.mapping import explain_mapping
-from nwcompile.report.section import collect_sections
 from nwcompile.report.text import format_verdict, io_text, multi_spike_text, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.answers import answer_rule
@@ -82,7 +82,7 @@ def collect_report(
         "io": _collect_io(program, s),
         "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
-        **collect_sections(program, run),
+        **{part.KEY: part.collect(program, run) for part in load_parts("report")},
         "layers": layer_rows(program, s),
         "cores": core_rows(program, s),
         "links": link_rows(program, s),
@@ -106,7 +106,7 @@ def collect_report(
 
 def _pool_step_us(program: Program, run: Run) -> float | None:
     """The mean step of a pool of neurons, from their activity, on a chip that has such times."""
-    cycles = mean_step_cycles(program, run.activity)
+    cycles = find_cost(program.chip).mean_step_cycles(program, run.activity)
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 

@@ -100,7 +100,7 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
         for row, i in zip(rows[key], _busiest_places(amount), strict=True):
             row["messages_per_sample"] = int(amount[i]) / run.n_samples
     doc = {"messages_per_sample": run.n_dropped / run.n_samples, "percent": 100 * run.n_dropped / max(sent, 1), **rows}
-    cause = {"cause": "they came when their core cleared its axons"} if chip.has_merges else {}
+    cause = {"cause": chip.family.loses_late} if chip.family.loses_late else {}
     return {**doc, "text": dropped_text(doc, **cause)}
 
 

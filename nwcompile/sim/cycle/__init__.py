@@ -9,8 +9,6 @@
 | tables of axons and io sites | `build_axon_tables` | axons.py |
 | tables of routers, for both router engines | `build_mesh`, `add_trees`, `build_queues` | noc_tables.py |
 | the lockstep engine: fit, tables | `fits_lockstep`, `cores_fit_lockstep`, `lockstep_network` | lockstep.py |
-| routers that are merges: tables; packets | `merge_network`; `trace_packets` | merges.py; packets.py |
-| cores that wait for their neighbors only | `append_tokens`, `run_with_neighbors` | neighbors.py |
 | the network without cores: packets, generated load | `replay_packets`, `offer_load` | noc.py |
 | stalls, latencies, critical path of a run | `probes_for`, `build_profile` | profile.py |
 | overlong steps, lost messages | `longest_step`, `explain_stop`, `take_losses` | overload.py |

@@ -31,8 +31,7 @@ def build_axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTab
     rows, io = _build_rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
     if (routes := io_routes(program)) is not None:
         come, leave = (core_at[direction.site] for direction in routes)
-        if chip.has_merges:  # input enters from outside the grid, at the only io site
-            come = np.full_like(leave, program.mapping.n_cores)
+        come[~np.isin(routes[0].site, chip.io_cores)] = program.mapping.n_cores  # sent as if by the first io site
         io = _group_input_axons(program, rows, come)
         rows, offset = _append_output_axons(program, rows, offset, leave)
     nodes = [program.network.node(name) for name in program.network.offsets]

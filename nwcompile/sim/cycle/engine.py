@@ -20,7 +20,9 @@ from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh, build_queues
 class Engine:
     """The axons of a program and its network on chip: the routers of a mesh or torus, by events or in lockstep."""
 
+    has_lockstep = True  # if the program fits it
     n_sums = n_peaks = 0  # columns of `sums` and `peaks` of a StepRecord
+    run_steps: Callable | None = None  # simulates whole samples (`ChipRun.run_job`); None: kernels.cycle.run_samples
     replay: Callable | None = None  # sends packets without a network (`noc.replay_packets`); None: over routers
 
     def __init__(self, program: Program):
@@ -38,7 +40,7 @@ class Engine:
 
     def fits_lockstep(self, costs: Costs) -> bool:
         """Whether the lockstep engine can simulate the program."""
-        return cores_fit_lockstep(self.mesh, self.axons.axons, costs)
+        return self.has_lockstep and cores_fit_lockstep(self.mesh, self.axons.axons, costs)
 
     def idle_network(self, in_lockstep: bool, n_logged: int) -> NamedTuple:
         """Build an idle network, of a type of `kernels.cycle.ENGINES`; engines with a log keep `n_logged` packets."""

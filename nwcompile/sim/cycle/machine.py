@@ -12,9 +12,9 @@ import numpy as np
 
 from nwcompile.cost.basis import find_basis
 from nwcompile.cost.energy import energy_pj, step_energy_pj
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.program import Program
 from nwcompile.kernels.cores.probes import Probes
@@ -239,7 +239,7 @@ def measure_counts(
     """Return the Run's fields on counts, times and energies. `n_barriers`: barriers per row; `probes`: of a profile."""
     chip, program, flits, cycles = run.chip, run.program, counts["flits"], counts["cycles"]
     counters = named_counters(program, counts["received"], counts["sent"])
-    add_tokens(program, counters, n_samples)
+    find_cost(chip).add_tokens(program, counters, n_samples)
     fields: dict[str, Any] = {"link_flits": flits, "find_basis": partial(find_basis, program)}
     fields["dropped"] = take_losses(program, counts["received"], counters)
     fields |= run.engine.name_counts(counts["sums"], counts["peaks"])

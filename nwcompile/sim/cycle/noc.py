@@ -73,10 +73,6 @@ def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> 
     """
     if chip.noc.on_full == "drop":
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
-    if chip.has_merges:
-        raise OptionError(
-            f'{chip.name} has noc.router = "merges", whose packets can only be simulated together with a network'
-        )
     time, src, dst, size = _verify_packets(chip, time, src, dst, size)
     if (replay := find_engine(chip).replay) is not None:
         return Replay(*replay(chip, time, src, size, dst, last))

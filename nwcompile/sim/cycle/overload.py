@@ -15,12 +15,12 @@ from nwcompile.sim.values import MAX_REPEATED_SPIKES
 
 def loses_messages(chip: Chip) -> bool:
     """Whether messages can be lost: dropped at a full buffer, or arriving while a core clears its axons."""
-    return chip.noc.on_full == "drop" or chip.has_merges
+    return chip.noc.on_full == "drop" or chip.family.loses_late is not None
 
 
 def verify_backend(program: Program, backend: str) -> None:
     """Raise BackendError unless the backend can reproduce the chip: its barriers, and the messages that it drops."""
-    if program.chip.waits_for_neighbors and program.schedule.period > 1:
+    if not program.chip.family.has_barrier and program.schedule.period > 1:
         raise BackendError(
             f"execution='phased' needs a barrier after every phase, and cores of {program.chip.name} wait for their "
             "neighbors only (cost.sync = \"neighbors\"); compile with execution='pipelined', or set "

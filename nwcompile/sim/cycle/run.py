@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.neuron_program import chip_instructions
-from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
-from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.kernels import jit
@@ -41,9 +40,7 @@ from nwcompile.kernels.cycle import (
     StepRecord,
     run_samples,
 )
-from nwcompile.sim.cycle.engine import Engine, find_engine
-from nwcompile.sim.cycle.merges import MergeEngine
-from nwcompile.sim.cycle.neighbors import NeighborEngine
+from nwcompile.sim.cycle.engine import find_engine
 from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages
 from nwcompile.sim.cycle.profile import Ends, probes_for
 from nwcompile.sim.machine import layer_offsets
@@ -72,13 +69,6 @@ class State(NamedTuple):
     network: Any  # of a type of kernels.cycle.ENGINES
 
 
-def engine_of(chip: Chip) -> type[Engine]:
-    """Return the engine of a chip's network."""
-    if chip.has_merges:
-        return MergeEngine
-    return NeighborEngine if chip.waits_for_neighbors else find_engine(chip)
-
-
 class ChipRun:
     """The constant tables of a program on its chip, and the functions that simulate samples with them."""
 
@@ -86,14 +76,14 @@ class ChipRun:
         jit.wait_for_others()
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
-        self.engine = engine_of(chip)(program)
+        self.engine = find_engine(chip)(program)
         self.axons = self.engine.axons
         self.costs = self._build_costs()
-        self.waits = chip.waits_for_neighbors
+        self.waits = not chip.family.has_barrier
         self.is_in_lockstep = self.engine.fits_lockstep(self.costs)
         self.neurons = tables.neuron_tables(network, network.layers)
         self.programs = tables.program_tables(network, network.layers)
-        self.pool = pool_times(program)
+        self.pool = find_cost(chip).pool_times(program)
         self.synapses = tables.synapse_tables(network, program.schedule.clip_delays(n_hardware), program.mapping)
         by_message = self.costs.drops or self.waits
         self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
@@ -239,8 +229,8 @@ class ChipRun:
         """Simulate the job on x int32[b, step, input line], as many hardware steps as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
-        if isinstance(self.engine, NeighborEngine):
-            self.engine.run_job(self, job, x, result, state)
+        if self.engine.run_steps is not None:
+            self.engine.run_steps(self, job, x, result, state)
             return
         code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:

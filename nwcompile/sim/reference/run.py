@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from nwcompile.cost.energy import measure_energy
+from nwcompile.cost.family import find_cost
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
-from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.ir.flat import csr_entries
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -172,7 +172,7 @@ class ProgramMachine(NumpyMachine):
 
     def measure(self, inputs: dict, rows: Rows, window: str) -> dict[str, Any]:
         """Return the counters and energies."""
-        add_tokens(self.model, rows.counts, count_samples(rows.spikes))
+        find_cost(self.model.chip).add_tokens(self.model, rows.counts, count_samples(rows.spikes))
         activity = partial(build_activity, self.model, inputs, rows.spikes)
         return measure_energy(self.model, rows.counts, lambda: link_flits(self.model, activity(), window))
 

@@ -7,7 +7,7 @@ import pytest
 
 from nwcompile import cli
 from nwcompile.families.segmented_bus.cost import bus_use
-from nwcompile.families.segmented_bus.report import collect_bus
+from nwcompile.families.segmented_bus.report import collect
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
@@ -35,7 +35,7 @@ def test_bus_use_of_crossing_messages_is_counted_by_hand():
 
 
 def test_bus_text_says_how_long_the_schedule_is_and_why():
-    assert collect_bus(*crossing())["text"] == [
+    assert collect(*crossing())["text"] == [
         "bus: 0.667 slots of 15 ns per step (longest 2), 1.0 % of the time; at least 0.5 by segment 2-3; lanes in use "
         "1.5 of 2, at most 2",
         "transfers: 1 per step, 33.3 % waited for a slot, 33.3 % because paths crossed; busiest segment 2-3, in use "
@@ -78,7 +78,7 @@ def test_cli_simulate_and_noc_tell_of_the_bus(tmp_path, capsys, monkeypatch):
     np.savez("data.npz", x=np.ones((2, 1, 1), np.int8))
     assert cli.main(["simulate", "net.nwc", "--input", "data.npz", "--json", "-o", "out.npz"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert figures["bus"] == json.loads(json.dumps(collect_bus(program, run)))
+    assert figures["bus"] == json.loads(json.dumps(collect(program, run)))
     with np.load("out.npz") as arrays:
         assert arrays["bus/slots"].tolist() == run.bus.slots.tolist()
     assert cli.main(["simulate", "net.nwc", "--input", "data.npz"]) == 0

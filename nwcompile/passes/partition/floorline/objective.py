@@ -95,7 +95,7 @@ def max_cycles(search: Search) -> int | None:
     if limit_us is None:
         return None
     _verify_times(chip)
-    if chip.has_pool_times:
+    if chip.family.has_own_times:
         return None
     cycles = min(LARGEST_CYCLES, limit_us * 1000 / chip.core.cycle_ns * _n_steps(search))
     return max(1, round(cycles) if math.isclose(cycles, round(cycles), rel_tol=ROUNDED_SHARE) else int(cycles))
@@ -185,7 +185,7 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
     scan_us = chip.scan_cycles * chip.core.cycle_ns / 1000
     if scan_us >= limit_us:
         advice = f"raise step_limit_us: a core visits all its slots in every step, which takes {scan_us:.4g} us"
-    if chip.has_pool_times:
+    if chip.family.has_own_times:
         advice = "raise step_limit_us, or use fewer neurons or spikes"
     return FitError(
         chip.name,

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.errors import OptionError
+from nwcompile.families.merges.chip import MergeRouters
+from nwcompile.families.merges.kernel import N_LOGGED, MergeNetwork
 from nwcompile.ir.flat import locate_sources
 from nwcompile.ir.program import Program
-from nwcompile.kernels.noc.merges import N_LOGGED, MergeNetwork
 from nwcompile.sim.cycle.run import ChipRun
 
 ERROR_CODE = "NW6201"
@@ -49,7 +50,7 @@ def trace_packets(
     `spikes`: recorded elsewhere, int[T, neuron] in the order of the layers; by default they are computed.
     """
     chip = program.chip
-    if not chip.has_merges:
+    if not isinstance(chip.family, MergeRouters):
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
     offsets, program = program.network.offsets, program.loaded_program
     n_hardware = program.schedule.n_hardware_steps(n_steps)

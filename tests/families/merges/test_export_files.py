@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.families.merges.export import ranc_files
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.report.export.ranc import ranc_files
 
 
 def number(bits: str) -> int:

@@ -8,8 +8,8 @@ import pytest
 import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cost.compare import predicted_figures
-from nwcompile.cost.time.pool import mean_step_cycles, pool_times
 from nwcompile.errors import BackendError, ChipError, FitError
+from nwcompile.families.pool.cost import COST
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
@@ -99,7 +99,7 @@ def test_pool_steps_take_what_their_own_spikes_cost():
 
 def test_pool_times_are_the_published_examples():
     """16 lines, 1000 hidden neurons of fan-out 10, 8 outputs: 22,112 cycles, and 41,512 where a tenth is active."""
-    times = pool_times(drawn(1, "xylo_audio2", 16, 1000, 8, 10))
+    times = COST.pool_times(drawn(1, "xylo_audio2", 16, 1000, 8, 10))
     assert times.step == 2 * 22_112
     assert times.step + times.of_source.sum() / 10 == 2 * 41_512
 
@@ -154,7 +154,7 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
 def test_a_step_limit_of_a_pool_is_its_mean_step():
     network, x = pool_net(), np.ones((2, 5, 4), np.int8)
     step_us = predicted_figures(program := nw.compile(network, "xylo_imu", x), program.activity).step_us
-    assert step_us == pytest.approx(mean_step_cycles(program, program.activity) * 0.02)
+    assert step_us == pytest.approx(COST.mean_step_cycles(program, program.activity) * 0.02)
     options = nw.Options(optimize="cores", step_limit_us=step_us)
     assert nw.compile(network, "xylo_imu", x, options)
     with pytest.raises(FitError) as error:

@@ -18,10 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.traffic.tokens import list_tokens
-from nwcompile.ir.flat import csr_offset, csr_sums
-from nwcompile.ir.program import Program
-
 
 @dataclass(frozen=True, eq=False)
 class TokenPaths:
@@ -35,6 +31,10 @@ class TokenPaths:
     latency: np.ndarray
     tokens: np.ndarray
 
+    def find_longest(self, send: np.ndarray, receive: np.ndarray) -> "LongestPath":
+        """Find the longest path for the busy cycles [H, core] of the two sides of each core."""
+        return longest_path(send, receive, self)
+
 
 @dataclass(frozen=True, eq=False)
 class LongestPath:
@@ -46,24 +46,6 @@ class LongestPath:
     end: np.ndarray
     core: np.ndarray
     sends: np.ndarray
-
-
-def token_paths(program: Program, n_samples: int) -> TokenPaths:
-    """Return the tokens between cores. Without those to and from io sites it is still a bound."""
-    chip, sent, n_cores = program.chip, list_tokens(program), program.mapping.n_cores
-    of_end = np.bincount(sent.ends[:, 0], minlength=n_cores)
-    n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # tokens are sent in order
-    inside = (sent.ends < n_cores).all(1)
-    here, there = sent.ends[inside].T
-    offset, link = chip.family.links_on_route(chip, *sent.site[inside].T)
-    core_ticks, noc_ticks = chip.ticks
-    noc = chip.noc
-    on_way = csr_sums(offset, chip.link_latency[link]) + noc.inject_cycles + noc.eject_cycles
-    on_way += (sent.flits - 1) * noc.link_cycles_per_flit  # until the last flit has left the core
-    message_out = chip.cost.message_out_cycles or 0
-    cycles = on_way * noc_ticks // core_ticks + (chip.cost.message_in_cycles or 0) - n_later[inside] * message_out
-    others = np.maximum(of_end[:n_cores] - 1, 0) * message_out
-    return TokenPaths(here, there, cycles * n_samples, others * n_samples)
 
 
 def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> LongestPath:

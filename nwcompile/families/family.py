@@ -13,10 +13,14 @@ class Family:
     """A kind of chip. Chips of a family have `value` at `key`; a family overrides what differs from a mesh."""
 
     key: str = "noc.topology"
-    value: str = "mesh"
+    value: str | None = "mesh"
     own_keys: tuple[str, ...] = ()  # keys of a chip file that only this family has
     silent_keys: Mapping[str, str] = {}  # keys of `noc` that it lacks, with the reason; they must have their defaults
-    has_routers = True  # with buffers in front of its links, in which flits wait
+    has_routers = True  # with buffers behind its links, in which flits wait
+    has_barrier = True  # that ends a step for all cores at once
+    has_own_times = False  # times of steps that depend on neither `cost` nor the mapping
+    loses_late: str | None = None  # why messages are lost though no buffer drops them
+    outputs_need_destinations = False  # a spike that leaves the chip takes a destination of its neuron
 
     def has_member(self, chip) -> bool:
         """Whether a Chip belongs to the family."""
@@ -24,6 +28,14 @@ class Family:
 
     def verify(self, chip, where: str) -> None:
         """Raise ChipError, naming the key, for a combination of a Chip's keys that the family cannot have."""
+
+    def refuse_run(self, chip, profile: bool, totals: bool) -> str | None:
+        """Return why no such run can be simulated cycle by cycle; None if it can."""
+        return None
+
+    def entries(self, chip) -> np.ndarray:
+        """Return int64[site]: physical cores at whose ports messages of input lines enter, one for each of io.sites."""
+        return chip.io_cores
 
     def link_cycles(self, chip) -> np.ndarray:
         """Return int64[link]: NoC cycles that a flit occupies each link; in the order of cost/traffic/link_flits.py."""

@@ -1,6 +1,6 @@
 """Routers of FIFOs joined by fixed-priority merges, and their cores, in Numba; only active edges are simulated.
 
-`ir/noc/merges.py` describes these routers. FIFO k of router p is p * N_FIFOS + k, merge m is p * N_MERGES + m. Merges
+chip.py describes these routers. FIFO k of router p is p * N_FIFOS + k, merge m is p * N_MERGES + m. Merges
 decide at falling edges, from the state of the FIFOs. Packets move at the next rising edge: out of a FIFO into the
 merge, and one edge later into the FIFO behind it. Edges are counted from the start of the step.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES
+from nwcompile.families.merges.chip import BEFORE_SCAN_CYCLES, CLEAR_CYCLES
 from nwcompile.kernels.cores.receive_side import count_received
 from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_TO, TOO_LONG

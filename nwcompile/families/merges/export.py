@@ -13,11 +13,11 @@ from textwrap import fill
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.families.merges.export_design import Design
+from nwcompile.families.merges.export_memory import N_TICKS, Parameters, axon_types, csram, empty_core, packet_words
+from nwcompile.families.merges.packets import Packets, trace_packets
 from nwcompile.ir.program import Program
-from nwcompile.report.export.ranc_design import Design
-from nwcompile.report.export.ranc_memory import N_TICKS, Parameters, axon_types, csram, empty_core, packet_words
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle.packets import Packets, trace_packets
 from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7101"
@@ -250,3 +250,11 @@ def _to_csv(header: str, rows) -> bytes:
 
 def _to_json(doc, indent: int | None = 1) -> bytes:
     return (json.dumps(doc, indent=indent) + "\n").encode()
+
+
+def find_exported(program: Program) -> np.ndarray:
+    """Return bool[source]: whether the export has the neuron."""
+    return Design(program).is_heard
+
+
+FORMATS = {"ranc": (ranc_files, ranc_note)}

@@ -7,13 +7,9 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import ChipError, ModelError
-from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Dense
-from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.report.export.ranc import ranc_files
-from nwcompile.report.export.ranc_design import Design
-from nwcompile.report.export.ranc_memory import (
+from nwcompile.families.merges.export import ranc_files
+from nwcompile.families.merges.export_design import Design
+from nwcompile.families.merges.export_memory import (
     NEURON,
     CoreMemory,
     Parameters,
@@ -21,6 +17,10 @@ from nwcompile.report.export.ranc_memory import (
     csram,
     packet_words,
 )
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.report.json.collect import collect_report
 from tests.made.ranc_cases import CASES, bus, case, recorded_input, recorded_program, weights
 

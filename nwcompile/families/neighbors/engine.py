@@ -1,16 +1,12 @@
-"""Chips whose cores wait for their neighbors only: the tables for kernels/neighbors.py, and the run."""
+"""Chips whose cores wait for their neighbors only: the tables for kernel.py, and the run."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError
-from nwcompile.ir.flat import csr_offset
-from nwcompile.ir.program import Program
-from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Costs, Outbox
-from nwcompile.kernels.cycle import INTERRUPTED, EventNetwork, LossyDelivery
-from nwcompile.kernels.neighbors import (
+from nwcompile.families.neighbors.cost import list_tokens
+from nwcompile.families.neighbors.kernel import (
     OVERTAKEN,
     TOO_OFTEN,
     InputAxons,
@@ -20,25 +16,15 @@ from nwcompile.kernels.neighbors import (
     TokenTables,
     run_neighbors,
 )
+from nwcompile.ir.flat import csr_offset
+from nwcompile.ir.program import Program
+from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Outbox
+from nwcompile.kernels.cycle import INTERRUPTED, EventNetwork, LossyDelivery
 from nwcompile.sim.cycle.axons import AxonTables
 from nwcompile.sim.cycle.engine import Engine
 
 if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, Result, State
-
-
-class NeighborEngine(Engine):
-    """Routers, by events, and the tokens of cores that wait for their neighbors only."""
-
-    def __init__(self, program: Program):
-        super().__init__(program)
-        self.axons, self.tokens = append_tokens(program, self.axons)
-
-    def fits_lockstep(self, costs: Costs) -> bool:
-        return False
-
-    def run_job(self, chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
-        run_with_neighbors(chip_run, self.tokens, job, x, result, state)
 
 
 def append_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
@@ -81,48 +67,6 @@ def input_axons(program: Program) -> InputAxons:
     )
 
 
-def run_with_neighbors(
-    chip_run: "ChipRun", token_tables: TokenTables, job, x: np.ndarray, result: "Result", state: "State"
-) -> None:
-    """Simulate whole samples x int32[b, step, input line]. Raises BackendError if a step does not end."""
-    program, network = chip_run.program, state.network
-    assert chip_run.members is not None and isinstance(network, EventNetwork), "it is a chip of these"
-    n_ends, n_steps = len(token_tables.n_taken), len(result.steps.cycles)
-    work = state.cores.work
-    outbox = Outbox(
-        message=np.zeros(2 * token_tables.n_places, MESSAGE),
-        first=np.zeros(n_ends + 1, np.int64),
-        tail=np.zeros(n_ends, np.int64),
-    )
-    payload = np.zeros((2, len(program.core_of)), np.int64)
-    simulation = Simulation(
-        plan=chip_run.plan,
-        job=job,
-        chip=state.cores._replace(work=work._replace(outbox=outbox)),
-        net=state.net,
-        programs=state.programs,
-        by_message=LossyDelivery(chip_run.members, chip_run.axons.fan_out.sent, payload),
-        event=network,
-        neurons=result.neurons,
-        steps=result.steps,
-    )
-    pace = Pace(
-        step=np.zeros(n_ends, np.int64),
-        left=np.zeros((n_ends, 2), np.int64),
-        done_at=np.zeros((n_ends, 2), np.int64),
-        n_ended=np.zeros(n_steps, np.int64),
-        ended_at=np.zeros(n_steps, np.int64),
-        work=np.zeros(1, np.int64),
-    )
-    code = run_neighbors(simulation, Neighbors(token_tables, input_axons(program), pace), x)
-    assert code != OVERTAKEN, "a message came before its receiver had visited its neurons"
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code < 0 and code != TOO_OFTEN:
-        raise _explain_stop(program, code, result.steps.stopped, pace)
-    result.steps.flits[:1] = network.flits
-
-
 def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
     """Return the error for a step, `where` = (sample, hardware step), that some core does not finish."""
     chip, (sample, step) = program.chip, where.tolist()
@@ -142,3 +86,55 @@ def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) ->
         f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "
         "again, or raise noc.max_step_cycles"
     )
+
+
+class NeighborEngine(Engine):
+    """Routers, by events, and the tokens of cores that wait for their neighbors only."""
+
+    has_lockstep = False
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.axons, self.tokens = append_tokens(program, self.axons)
+
+    def run_steps(self, chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+        """Simulate whole samples x int32[b, step, input line]. Raises BackendError if a step does not end."""
+        program, network = chip_run.program, state.network
+        assert chip_run.members is not None and isinstance(network, EventNetwork), "it is a chip of these"
+        n_ends, n_steps = len(self.tokens.n_taken), len(result.steps.cycles)
+        work = state.cores.work
+        outbox = Outbox(
+            message=np.zeros(2 * self.tokens.n_places, MESSAGE),
+            first=np.zeros(n_ends + 1, np.int64),
+            tail=np.zeros(n_ends, np.int64),
+        )
+        payload = np.zeros((2, len(program.core_of)), np.int64)
+        simulation = Simulation(
+            plan=chip_run.plan,
+            job=job,
+            chip=state.cores._replace(work=work._replace(outbox=outbox)),
+            net=state.net,
+            programs=state.programs,
+            by_message=LossyDelivery(chip_run.members, chip_run.axons.fan_out.sent, payload),
+            event=network,
+            neurons=result.neurons,
+            steps=result.steps,
+        )
+        pace = Pace(
+            step=np.zeros(n_ends, np.int64),
+            left=np.zeros((n_ends, 2), np.int64),
+            done_at=np.zeros((n_ends, 2), np.int64),
+            n_ended=np.zeros(n_steps, np.int64),
+            ended_at=np.zeros(n_steps, np.int64),
+            work=np.zeros(1, np.int64),
+        )
+        code = run_neighbors(simulation, Neighbors(self.tokens, input_axons(program), pace), x)
+        assert code != OVERTAKEN, "a message came before its receiver had visited its neurons"
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        if code < 0 and code != TOO_OFTEN:
+            raise _explain_stop(program, code, result.steps.stopped, pace)
+        result.steps.flits[:1] = network.flits
+
+
+ENGINE = NeighborEngine

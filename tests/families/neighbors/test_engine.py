@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.longest_path import TokenPaths, longest_path
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError, ChipError, FitError
+from nwcompile.families.neighbors import kernel
+from nwcompile.families.neighbors.cost import list_tokens
+from nwcompile.families.neighbors.longest_path import TokenPaths, longest_path
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
@@ -19,7 +20,6 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.kernels import neighbors as kernel
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, WINDOWS, simulate
@@ -184,7 +184,7 @@ def test_millions_of_flits_go_on_through_the_smallest_buffers(buffer_flits):
 
 def test_a_deadlock_is_named(monkeypatch):
     """Cores that wait for a token too many wait for good."""
-    from nwcompile.sim.cycle import neighbors
+    from nwcompile.families.neighbors import engine as neighbors
 
     made = neighbors.append_tokens
 
@@ -200,7 +200,7 @@ def test_a_deadlock_is_named(monkeypatch):
 
 def test_a_message_before_its_time_is_found(monkeypatch):
     """Without the tokens to those that a core hears from, a fast sender would fill accumulators still in use."""
-    from nwcompile.sim.cycle import neighbors
+    from nwcompile.families.neighbors import engine as neighbors
 
     def one_way(program):
         whole = list_tokens(program)

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from nwcompile.errors import BackendError, ChipError, OptionError
+from nwcompile.families.merges.engine import verify_packets
+from nwcompile.families.merges.packets import trace_packets
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
 from nwcompile.kernels.cores.tables import FanOut
 from nwcompile.report.json.traffic import collect_dropped
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay_packets
-from nwcompile.sim.cycle.packets import trace_packets
 from nwcompile.sim.inputs import prepare_inputs
 from tests.made.nets import dense_net, float_net, registers_as_inputs
 from tests.made.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program

@@ -9,10 +9,11 @@ import numpy as np
 from nwcompile.cost.axon_colors import colors_of_axons
 from nwcompile.cost.traffic.axons import sets_other_axon
 from nwcompile.errors import ChipError, ModelError
+from nwcompile.families.merges.chip import MergeRouters
+from nwcompile.families.merges.export_memory import N_TICKS, NEURON, CoreMemory, Parameters, empty_core
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.flat import count_lines
 from nwcompile.ir.program import Program
-from nwcompile.report.export.ranc_memory import N_TICKS, NEURON, CoreMemory, Parameters, empty_core
 
 ERROR_CODE = "NW7101"
 SUBTRACTS = 1  # reset_mode of a neuron that is reset by subtraction; 0: to a value
@@ -39,7 +40,7 @@ class Design:
 
     def __post_init__(self):
         network, schedule = self.program.network, self.program.schedule
-        if not self.program.chip.has_merges:
+        if not isinstance(self.program.chip.family, MergeRouters):
             name = self.program.chip.name
             raise ChipError(f'{name}: noc.router: those of RANC are "merges"; compile for ranc, or a file on its base')
         if self.program.host is not None:
