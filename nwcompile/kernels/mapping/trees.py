@@ -32,7 +32,7 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
     for g in range(n_groups):
         n_todo = 0
         if offset[g] < offset[g + 1]:
-            todo[0] = (offset[g], offset[g + 1], 0, -1)
+            todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = offset[g], offset[g + 1], 0, -1
             root[g], n_todo = n_cores + n_branches, 1
         while n_todo:
             n_todo -= 1
@@ -69,7 +69,8 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
                     vc_class[n_branches] = link_class[p]
                     link[n_links] = router * 4 + p
                     n_links += 1
-                    todo[n_todo] = (begin + place[p], begin + first, n_hops + 1, n_branches)
+                    todo[n_todo, 0], todo[n_todo, 1] = begin + place[p], begin + first
+                    todo[n_todo, 2], todo[n_todo, 3] = n_hops + 1, n_branches
                     n_todo += 1
                 else:
                     vc_class[n_branches] = ANY
@@ -83,7 +84,8 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
                 p = output[i - begin]
                 by_output[place[p]] = order[i]
                 place[p] += 1
-            order[begin:end] = by_output[: end - begin]
+            for i in range(begin, end):
+                order[i] = by_output[i - begin]
         link_offset[g + 1] = n_links
     branches = to[:n_branches].copy(), port[:n_branches].copy(), vc_class[:n_branches].copy()
     return link_offset, link[:n_links].copy(), root, *branches, is_last[:n_branches].copy()
