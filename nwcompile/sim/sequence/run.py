@@ -33,6 +33,7 @@ from nwcompile.sim.sequence import tables
 from nwcompile.threads import over_samples
 
 SPARSE_SHARE = 32  # Time of a spike in a loop over spikes, relative to a number in a matrix product.
+PATCH_ENTRIES = 1 << 21  # Numbers under all windows of the images that are convolved at once; bounds the memory.
 SHORT_UPDATES = 1 << 16  # Below this number of neuron updates, starting threads takes longer than the updates.
 
 
@@ -340,15 +341,11 @@ def _add_drive(connection: Connection, source: np.ndarray, drive, touched) -> No
         convolution_drive(weight, shape, connection.output_shape(shape), *geometry, flat, drive, touched)
     elif isinstance(connection, Conv2d):
         images = source.reshape(n_samples * n_steps, *(connection.source_shape or source.shape[2:]))
-        if _exact_type(connection, images) is np.int64:
-            sums = convolve(connection, images.astype(np.int64), np.asarray(connection.weight).astype(np.int64))
-        else:
-            sums = _convolve_float64(connection, images, connection.weight).astype(np.int64)
-        drive += sums.reshape(drive.shape)
+        weight = np.asarray(connection.weight).astype(_exact_type(connection, images))
+        drive += _convolve(replace(connection, weight=weight, source_shape=None), images).reshape(drive.shape)
         events = (images != 0).reshape(len(images), connection.groups, -1, *images.shape[2:]).any(2)
-        reached = (
-            _convolve_float64(connection, events, np.ones((connection.groups, 1, *np.shape(connection.weight)[2:]))) > 0
-        )
+        ones = np.ones((connection.groups, 1, *weight.shape[2:]), np.float32)
+        reached = _convolve(replace(connection, weight=ones, source_shape=None), events) > 0
         touched |= (
             np.repeat(reached, len(connection.weight) // connection.groups, axis=1)
             .reshape(touched.shape)
@@ -367,12 +364,10 @@ def _exact_type(connection: Connection, x: np.ndarray):
     return np.float32 if largest <= 1 << 24 else np.float64 if largest <= 1 << 53 else np.int64
 
 
-def _convolve_float64(connection: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Convolve with torch in float64, which always uses plain sums of products, never Winograd, TF32 or bfloat16."""
-    import torch
-
-    x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))
-    stride = pair(connection.stride)
-    padding = pair(connection.padding)
-    dilation = pair(connection.dilation)
-    return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, connection.groups).numpy()
+def _convolve(connection: Conv2d, images: np.ndarray) -> np.ndarray:
+    """Return the sums, int64[image, *], of `convolve` in the type of the weights, a few images at a time."""
+    weight = np.asarray(connection.weight)
+    _, rows, columns = connection.output_shape(images.shape[1:])
+    n_at_once = max(1, PATCH_ENTRIES // (connection.groups * weight[0].size * rows * columns))
+    parts = [images[k : k + n_at_once].astype(weight.dtype) for k in range(0, len(images), n_at_once)]
+    return np.concatenate([convolve(connection, part, weight).astype(np.int64) for part in parts])
