@@ -5,6 +5,7 @@ OLD_PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-dep
 OLD_SPIKINGJELLY := 0.0.0.0.4 0.0.0.0.12 0.0.0.0.14
 NEEDS := nwcompile needs Debian with Python 3.11 or newer, git, make and python3-venv
 LONG_EXAMPLES ?= 500
+TEST_EXTRAS ?= test,cuda
 FUZZ ?= 100000
 SEED ?= 1
 START ?= 0
@@ -62,7 +63,7 @@ clean:
 	touch $@
 
 .venv/installed-test: .venv/made pyproject.toml constraints.txt tests/frameworks.txt
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[$(TEST_EXTRAS)]'
 	$(PIP) --no-deps -r tests/frameworks.txt
 	for v in $(OLD_SPIKINGJELLY); do $(OLD_PIP) --target .venv/spikingjelly-$$v spikingjelly==$$v || exit 1; done
 	touch $@

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from math import inf
 from operator import index
 from pathlib import Path
@@ -191,6 +192,14 @@ class LossError(NwError):
 
     exit_code = 1
     _code = "NW5002"
+
+
+def require_torch(what: str) -> None:
+    """Raise BackendError if PyTorch, which `what` needs, is not installed."""
+    if find_spec("torch") is None:
+        raise BackendError(
+            f"{what} needs PyTorch, which is not installed: pip install 'nwcompile[torch]'", code="NW6107"
+        )
 
 
 def one_line(e: BaseException) -> str:

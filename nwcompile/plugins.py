@@ -19,7 +19,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from nwcompile.errors import NwError, OptionError, nearest_first, one_line, unknown_choice
+from nwcompile.errors import NwError, OptionError, nearest_first, one_line, require_torch, unknown_choice
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -77,6 +77,8 @@ def import_function(spec: str, error: type[NwError], code: str) -> Callable:
         if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
             text = f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed"
             raise error(text, code=code) from None
+        if isinstance(e, ModuleNotFoundError) and e.name == "torch":
+            require_torch(spec)
         raise error(f"{spec}: importing {name} failed: {one_line(e)}", code=code) from None
     function = getattr(module, attribute, None)
     if not callable(function):

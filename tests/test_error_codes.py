@@ -65,6 +65,9 @@ def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys)
         import torch
 
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    if "without PyTorch" in page:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        monkeypatch.delitem(sys.modules, "nwcompile.nn", raising=False)
     if code in TORCH:
         framework(TORCH[code])
     monkeypatch.chdir(tmp_path)

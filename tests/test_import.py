@@ -12,6 +12,8 @@ import networkx
 import pytest
 
 import nwcompile as nw
+from nwcompile.cli.inputs.data import EVENT_FILES
+from nwcompile.nn.data.events import FORMATS
 
 
 def python(code: str) -> str:
@@ -42,12 +44,25 @@ program = nw.Program.load("net.nwc")
 runs = {backend: nw.simulate(program, x, backend=backend) for backend in ("reference", "cycle", "sequence")}
 spikes = [np.concatenate([run.spikes[n] for n in program.network.layers], -1) for run in runs.values()]
 assert spikes[0].any() and all(np.array_equal(spikes[0], other) for other in spikes)
+assert nw.crosscheck(program, x).agree
+weight = np.random.default_rng(0).integers(-9, 9, (4, 1, 3, 3)).astype(np.float32)
+edge = nw.Conv2d("in", "map", weight)
+images = nw.Network.from_arrays({"map": nw.NeuronSpec(threshold=9.0)}, [edge], {"in": (1, 8, 8)})
+dense = np.random.default_rng(1).integers(0, 2, (2, 5, 1, 8, 8)).astype(np.float32)
+assert nw.crosscheck(nw.compile(images, "loihi2", dense), dense).agree
+try:
+    nw.simulate(program, x, backend="sequence", device="cuda")
+except nw.BackendError as e:
+    assert str(e).startswith("device 'cuda' needs PyTorch"), e
+else:
+    raise AssertionError("there is no torch")
 nw.report(program, runs["cycle"], "report")
 nw.estimate(network, ["loihi1", "speck"])
 nw.sweep(network, x, {"bits": [4, 8]}, folder="sweep")
 np.save("x.npy", x)
 for line in ("chips list", "compile net.nir --chip loihi1 -o cli", "simulate cli/net.nwc --input x.npy",
-             "report cli/net.nwc --input x.npy --output page", "noc --chip tiny --traffic uniform --load 0.1"):
+             "report cli/net.nwc --input x.npy --output page", "noc --chip tiny --traffic uniform --load 0.1",
+             "crosscheck cli/net.nwc --input x.npy", "estimate demo --chips tiny,xylo_audio3"):
     assert main(line.split()) == 0, line
 """
 
@@ -55,6 +70,41 @@ for line in ("chips list", "compile net.nir --chip loihi1 -o cli", "simulate cli
 @pytest.mark.long
 def test_all_but_torch_modules_works_without_torch(tmp_path):
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+
+def test_suffixes_of_event_files_are_those_of_the_reader():
+    assert set(EVENT_FILES) == set(FORMATS)
+
+
+NEEDS_TORCH = """
+import sys
+sys.modules["torch"] = None
+import numpy as np, nwcompile as nw
+from nwcompile import cli
+from nwcompile.frontend.nir.dialects import _exp_as_torch
+def needs(function):
+    try:
+        function()
+    except nw.errors.BackendError as e:
+        print(e.code, e)
+open("small.py", "w").write("import torch\\ndef make(): return torch.nn.Linear(2, 2)")
+needs(lambda: nw.from_torch)
+needs(lambda: nw.nn)
+exec("def f():\\n from nwcompile.nn import LIFLayer")
+needs(f)
+needs(lambda: _exp_as_torch(np.zeros(1), np.dtype(np.float32)))
+sys.exit(cli.main("estimate small:make".split()))
+"""
+
+
+def test_what_needs_torch_says_so_in_a_sentence(tmp_path):
+    done = subprocess.run([sys.executable, "-c", NEEDS_TORCH], cwd=tmp_path, capture_output=True, text=True)
+    sentence = "NW6107 {} needs PyTorch, which is not installed: pip install 'nwcompile[torch]'"
+    exp = "exp of float32 time constants, as sinabs and rockpool compute it,"
+    named = ("from_torch", "nwcompile.nn", "nwcompile.nn", exp)
+    assert done.stdout.splitlines() == [sentence.format(name) for name in named]
+    said = sentence.replace("NW6107 ", "").format("small:make")
+    assert (done.returncode, done.stderr) == (2, f"nwcompile: error[NW6107]: {said}\n")
 
 
 @pytest.mark.parametrize("name", nw.__all__)

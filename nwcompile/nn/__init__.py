@@ -16,6 +16,10 @@ spike times in continuous time, exact gradients      event.EventLIF             
 the dynamics as torch operators                      scan, fire, spike_matmul        ops/
 """
 
+from nwcompile.errors import require_torch
+
+require_torch("nwcompile.nn")
+
 from nwcompile.lazy_names import look_up
 from nwcompile.nn import data, event
 from nwcompile.nn.layers.delays import Delay, DelayAnnealing, DelayedConv2d, DelayedLinear, freeze_delays

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from nwcompile.argument_types import checked
-from nwcompile.errors import ModelError, NwWarning
+from nwcompile.errors import ModelError, NwWarning, require_torch
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
 from nwcompile.ir.run import Run
@@ -88,7 +88,8 @@ def strongest_neuron(output: np.ndarray) -> np.ndarray:
 
 
 def _run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
-    from nwcompile.sim.sequence.readout import run_readout  # loads torch
+    require_torch(f"the module's answer, {readout.text},")
+    from nwcompile.sim.sequence.readout import run_readout
 
     return run_readout(readout, spikes, states)
 

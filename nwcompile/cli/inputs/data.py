@@ -10,6 +10,7 @@ from nwcompile.errors import ModelError, OptionError, one_line
 from nwcompile.ir.network import LAYOUTS
 
 ERROR_CODE = "NW1006"
+EVENT_FILES = (".bin", ".aedat4", ".aedat", ".raw", ".dat", ".es")  # nn/data/events.py:FORMATS, without its torch
 DEMO = "demo"  # As a MODEL the network of `nw.demo()`, as a file of samples its images and labels.
 
 
@@ -134,9 +135,7 @@ def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
 
         return demo_samples()
     if Path(path).suffix not in (".npz", ".npy"):
-        from nwcompile.nn.data.events import FORMATS
-
-        is_recording = Path(path).suffix in FORMATS
+        is_recording = Path(path).suffix in EVENT_FILES
         hint = "; simulate --stream takes event files, and nn.data makes arrays of them" if is_recording else ""
         raise ModelError(f"{path}: expected a .npz or .npy file of shape {shape}{hint}")
     try:

@@ -11,15 +11,14 @@ from typing import IO
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import Data
-from nwcompile.errors import ModelError, OptionError, one_line
+from nwcompile.cli.inputs.data import EVENT_FILES, Data
+from nwcompile.errors import ModelError, OptionError, one_line, require_torch
 from nwcompile.ir.program import Program
 from nwcompile.sim.inputs import frames_of
 from nwcompile.sim.values import verify_values
 
 ERROR_CODE = "NW6004"
 STANDARD_INPUT = "-"
-TEXT = ("", ".txt")  # Suffixes of text files, which are read without importing torch and the readers of event files.
 US_PER_S = 1e6  # Event files have microseconds.
 CHUNK_STEPS = 64  # Steps per chunk, at most.
 BLOCK_BYTES = 1 << 16  # Bytes of text per read, at most; a pipe returns the available ones.
@@ -43,11 +42,8 @@ def read_steps(path: str, program: Program, model_dt: float | None = None) -> It
     suffix = Path(path).suffix
     if suffix in (".npy", ".npz"):
         return _read_arrays(path, program)
-    if suffix not in TEXT:
-        from nwcompile.nn.data.events import FORMATS
-
-        if suffix in FORMATS:
-            return _read_events(path, program, model_dt)
+    if suffix in EVENT_FILES:
+        return _read_events(path, program, model_dt)
     return _read_file(path, program)
 
 
@@ -146,6 +142,7 @@ def _read_arrays(path: str, program: Program) -> Iterator[Frames]:
 
 def _read_events(path: str, program: Program, model_dt: float | None) -> Iterator[Frames]:
     """Read steps of an event file from its first to its last event; a pixel is 1 in a step with an event."""
+    require_torch(f"--stream {path}")
     from nwcompile.nn.data import Binning, read_events
 
     if model_dt is None:

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.errors import NwWarning
+from nwcompile.errors import NwWarning, require_torch
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -336,6 +336,7 @@ def _exp_as_torch(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return exp(x) as torch computes it: its float32 exp is not always correctly rounded, and differs from NumPy's."""
     if dtype != np.float32:
         return np.exp(x)
+    require_torch("exp of float32 time constants, as sinabs and rockpool compute it,")
     import torch  # imported here because it takes a second and most files do not need it
 
     return torch.exp(torch.from_numpy(np.asarray(x, np.float32))).numpy().astype(np.float64)

@@ -19,6 +19,10 @@ ReLU networks -> spiking networks                    convert                    
 quantization-aware training of a module              quantize_aware             quantize_aware.py
 """
 
+from nwcompile.errors import require_torch
+
+require_torch("from_torch")
+
 from nwcompile.frontend.torch.importing import from_torch as from_torch
 
 ERROR_CODE = "NW2301"

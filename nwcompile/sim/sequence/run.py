@@ -16,6 +16,7 @@ from nwcompile.checkpoint import Recorded
 from nwcompile.cost.energy import measure_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.errors import require_torch
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
@@ -178,6 +179,7 @@ def _build_plans(network: Network, delays, device: str) -> list:
     """Return the objects that run the layers, in order: one per layer group on the CPU, a single one on a GPU."""
     if device == "cpu":
         return [LayerGroup(network, names, delays) for names in layer_groups(network)]
+    require_torch("device 'cuda'")
     from nwcompile.sim.sequence.cuda.device import find_gpu
 
     device_of_torch = find_gpu()  # raises a clear error before Triton is imported
