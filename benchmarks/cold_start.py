@@ -1,11 +1,11 @@
-"""The first minute: how long a newcomer waits for the README's ten lines where no kernel was ever compiled.
+"""The first minute: how long `nwcompile estimate demo` and README's ten lines take where no kernel was ever compiled.
 
     python benchmarks/cold_start.py [--runs 3] [--kernels 20] [--out cold_start]
 
 Each cold run is a new process whose kernel cache is an empty folder; each warm run finds the kernels of the one before.
 The lines are those of README.md. Seconds are from the start of the process to its end, so loading Python and torch
 counts; beside the wall clock stands the processor time of the process and of all that it started. One more cold run
-tells which kernels take longest to compile: seconds of their own, without what they call.
+of each tells which kernels take longest to compile: seconds of their own, without what they call.
 """
 
 import argparse
@@ -63,14 +63,17 @@ def readme_lines() -> str:
     return re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
 
 
-def run(cache: Path, folder: Path, watched: Path | None = None) -> dict:
-    """Run the ten lines in a new process with this kernel cache; gives its seconds."""
+CASES = {"estimate demo": ["-m", "nwcompile", "estimate", "demo"], "README's ten lines": ["-c", readme_lines()]}
+
+
+def run(case: str, cache: Path, folder: Path, watched: Path | None = None) -> dict:
+    """Run a case in a new process with this kernel cache; gives its seconds."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     if watched is not None:
         (watched / "sitecustomize.py").write_text(WATCH)
         environment |= {"PYTHONPATH": f"{watched}{os.pathsep}{ROOT}", "COMPILATIONS": str(watched)}
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", readme_lines()], cwd=folder, env=environment, check=True, capture_output=True)
+    subprocess.run([sys.executable, *CASES[case]], cwd=folder, env=environment, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"wall_s": time.perf_counter() - start, "processor_s": processor, "kernel_mb": size_mb(cache)}
@@ -95,6 +98,17 @@ def compilations(watched: Path) -> list[dict]:
     ]
 
 
+def watch_kernels(case: str) -> list[dict]:
+    """The kernels that a cold run of a case compiles."""
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as watched,
+    ):
+        run(case, Path(cache), Path(folder), Path(watched))
+        return compilations(Path(watched))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="cold and warm runs (default 3)")
@@ -102,25 +116,19 @@ def main() -> None:
     parser.add_argument("--out", help="write results/OUT.json")
     args = parser.parse_args()
     rows = []
-    for _ in range(args.runs):
-        with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder:
-            rows += [
-                {"cache": "empty", **run(Path(cache), Path(folder))},
-                {"cache": "full", **run(Path(cache), Path(folder))},
-            ]
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryDirectory() as watched,
-    ):
-        run(Path(cache), Path(folder), Path(watched))
-        kernels = compilations(Path(watched))
+    for case in CASES:
+        for _ in range(args.runs):
+            with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder:
+                for state in ("empty", "full"):
+                    rows.append({"case": case, "cache": state, **run(case, Path(cache), Path(folder))})
+    kernels = {case: watch_kernels(case) for case in CASES}
     if args.out:
         save(args.out, rows, {"runs": args.runs, "kernels": kernels})
     elif rows:
         show(rows)
-    print(f"\n{len(kernels)} kernels, {sum(k['seconds'] for k in kernels):.1f} s of compilation in all")
-    show(kernels[: args.kernels])
+    for case, compiled in kernels.items():
+        print(f"\n{case}: {len(compiled)} kernels, {sum(k['seconds'] for k in compiled):.1f} s of compilation in all")
+        show(compiled[: args.kernels])
 
 
 if __name__ == "__main__":

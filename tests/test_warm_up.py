@@ -9,10 +9,12 @@ import tempfile
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile import warm_up
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels import cycle, jit
 from nwcompile.sim import simulate
+from nwcompile.workbench.demo import demo_network
 from tests.made.programs import four_cores
 
 ONE_KERNEL = """
@@ -58,6 +60,17 @@ def test_kernels_are_compiled_elsewhere_only_where_none_is_kept(monkeypatch):
     warm_up.start(Chip.load("mesh_spec"))
     assert started == [[sys.executable, "-P", "-m", "nwcompile.warm_up"]]
     assert Chip.from_dict(json.loads(told[-1])).name == "mesh_spec"
+
+
+def test_estimate_compiles_no_kernels_of_the_cycle_backend(monkeypatch):
+    started = []
+    monkeypatch.setattr(jit, "compile_elsewhere", started.append)
+    monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
+    network = demo_network()
+    nw.estimate(network, ["tiny", "loihi1"])
+    assert not started
+    nw.compile(network, "tiny")
+    assert started == [jit.WARM_UP]
 
 
 def test_nothing_is_compiled_elsewhere_where_no_core_is_free(monkeypatch):

@@ -1,5 +1,6 @@
 """Kernels are compiled wherever the package lies, and again when any of them has changed."""
 
+import ast
 import errno
 import inspect
 import runpy
@@ -29,15 +30,29 @@ def test_kernel_is_compiled_where_nothing_can_be_kept():
 
 def test_kernel_is_kept_until_a_source_that_it_imports_from_changes(tmp_path, monkeypatch):
     path, other = tmp_path / "twice.py", tmp_path / "package" / "kernels" / "two.py"
-    path.write_text("from package.kernels import two\nfrom package.kernels.two import TWO\n")
+    path.write_text("from package.kernels import two\nfrom package.kernels import (  # both\n    one,\n    three,\n)\n")
     other.parent.mkdir(parents=True)
     other.write_text("from package.kernels.two import TWO\n")
+    third = other.with_name("three.py")
+    third.write_text("THREE = 3\n")
     monkeypatch.setattr(jit, "PACKAGE", tmp_path / "package")
-    assert set(jit.imports_of(path)) == {other}
+    assert set(jit.imports_of(path)) == {other, third}
     before = jit.stamp_of(path)
     assert jit.stamp_of(path) == before
     other.write_text("TWO = 2\n")
+    jit.stamp_of.cache_clear()
     assert jit.stamp_of(path) != before
+
+
+def test_all_imports_of_kernels_are_found_as_by_a_parser():
+    for path in jit.PACKAGE.rglob("*.py"):
+        parsed = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        parsed = [node for node in parsed if node.module.startswith("nwcompile.")]
+        files = set()
+        for node in parsed:
+            module = jit.PACKAGE.parent.joinpath(*node.module.split("."))
+            files |= {module.with_suffix(".py"), *(module / f"{name.name}.py" for name in node.names)}
+        assert {file for file in files if file.exists()} <= set(jit.imports_of(path)), path
 
 
 def test_kernel_that_is_kept_is_not_made_again_until_its_stamp_changes(tmp_path, monkeypatch):
