@@ -31,3 +31,17 @@ def test_a_convolution_gives_the_references_sums_and_events(geometry, sparse_sha
         np.testing.assert_array_equal(drive[b, 2:, 1:-2], sums.reshape(3, -1))
         np.testing.assert_array_equal(touched[b, 2:, 1:-2], events.reshape(3, -1) > 0)
     assert not drive[:, :2].any() and not drive[:, :, 0].any() and not touched[:, :, -2:].any()
+
+
+def test_a_convolution_in_several_parts_gives_the_same_sums(monkeypatch):
+    rng = np.random.default_rng(5)
+    c = Conv2d("a", "b", rng.integers(-9, 10, (3, 2, 3, 3)).astype(np.int8), padding=1)
+    x = rng.integers(0, 2, (5, 7, 2, 6, 6))
+    sums = {}
+    for entries in (run.PATCH_ENTRIES, 1, 5 * 2 * 9 * 36):
+        monkeypatch.setattr(run, "PATCH_ENTRIES", entries)
+        drive, touched = np.zeros((5, 7, 108), np.int64), np.zeros((5, 7, 108), np.uint8)
+        run._add_drive(c, x, drive, touched)
+        sums[entries] = drive
+    whole, *parts = sums.values()
+    assert whole.any() and all(np.array_equal(whole, part) for part in parts)
