@@ -256,3 +256,121 @@ def test_convert_layers_of_one_neuron():
     network = nw.convert(net, X, 200, "max")
     found, wanted = rates(net, network, 200)
     np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())
+
+
+class Through(nn.Module):
+    """A convolution, `middle`, and a linear map of all entries."""
+
+    def __init__(self, middle):
+        super().__init__()
+        torch.manual_seed(4)
+        self.conv, self.middle, self.out = nn.Conv2d(2, 4, 3), middle, nn.LazyLinear(3)
+        self(X)
+
+    def forward(self, x):
+        return self.out(self.middle(self.conv(x)).flatten(1))
+
+
+def set_entries(x: torch.Tensor) -> torch.Tensor:
+    wide = torch.zeros(len(x), 6, 4, 4)
+    wide[:, 2:] = x
+    return wide
+
+
+WEIGHT = torch.randn(4, 3, generator=torch.Generator().manual_seed(6))
+CLIPPED = {
+    "relu6": nn.ReLU6(),
+    "clamp": lambda x: x.clamp(0, 0.3),
+    "clamp_min": lambda x: x.clamp(min=0),
+    "hardtanh": nn.Hardtanh(),
+    "threshold": nn.Threshold(0, 0),
+}
+LINEAR = {
+    "cat": lambda x: torch.cat([x, x.flip(1), -x], 1),
+    "upsample": nn.Upsample(scale_factor=2),
+    "bilinear": nn.Upsample(scale_factor=2, mode="bilinear"),
+    "mean": lambda x: x.mean((2, 3)),
+    "adaptive": nn.AdaptiveAvgPool2d(3),
+    "ceil_mode": nn.AvgPool2d(3, 2, ceil_mode=True),
+    "not_include_pad": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    "circular": nn.CircularPad2d(1),
+    "reflect": nn.ReflectionPad2d(1),
+    "pad_value": nn.ConstantPad2d(1, 0.5),
+    "pixel_shuffle": nn.PixelShuffle(2),
+    "channel_shuffle": nn.ChannelShuffle(2),
+    "unfold": nn.Unfold(2),
+    "einsum": lambda x: torch.einsum("bchw,cd->bdhw", x, WEIGHT),
+    "channels_last": lambda x: x.permute(0, 2, 3, 1),
+    "cumsum": lambda x: x.cumsum(1),
+    "item assignment": set_entries,
+}
+
+
+def assert_exact(net: nn.Module, x: torch.Tensor, layers: int) -> nw.Network:
+    """Sigma-delta neurons of 15 bits compute the network in one step, but for rounding to levels."""
+    x = (x * 256).round() / 256
+    network = nw.convert(net, x, method="max", unit=1 / 256, neuron="sigma-delta", levels=32767)
+    run = nw.simulate(network, nw.encode(x, 1, "delta", 1 / 256), record="all")
+    with torch.no_grad():
+        wanted = net(x).numpy()
+    np.testing.assert_allclose(nw.read_out(run).reshape(wanted.shape), wanted, atol=5e-4 * np.abs(wanted).max())
+    assert len(network.layers) == layers
+    return network
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_convert_clipped_relus_are_layers(name):
+    net = Through(CLIPPED[name])
+    assert_exact(net, X - 0.5, 2)
+    network = nw.convert(net, X, 200, "max")
+    found, wanted = rates(net, network, 200)
+    np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_convert_takes_linear_maps_of_any_name(name):
+    assert_exact(Through(nn.Sequential(nn.ReLU(), Called(LINEAR[name]))), X, 2)
+
+
+class Called(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_convert_network_that_ends_in_a_clipped_relu():
+    assert_exact(nn.Sequential(Through(nn.ReLU()), nn.Hardtanh(-0.1, 0.1)).eval(), X, 3)
+
+
+@pytest.mark.parametrize("end", [nn.Softmax(1), nn.LogSoftmax(1), nn.Sequential(nn.Sigmoid(), nn.Flatten())])
+def test_convert_reads_out_what_follows_the_last_layer(end):
+    net = nn.Sequential(Through(nn.ReLU()), end).eval()
+    network = assert_exact(net, X, 2)
+    assert "of the last '0.out', as in the module" in network.readout.text
+    network = nw.convert(net, X, 200, "max")
+    x = repeated(X, 200)
+    found = nw.read_out(nw.simulate(network, x, record="all"))
+    with torch.no_grad():
+        wanted = net(X).numpy()
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=0.01)
+    program = nw.compile(nw.convert(net, X, 200, "max", unit=1 / 15), "loihi2", nw.encode(X, 200, unit=1 / 15))
+    on_chip = nw.read_out(nw.simulate(program, nw.encode(X, 200, unit=1 / 15), "sequence", record="all"))
+    np.testing.assert_allclose(on_chip.reshape(wanted.shape), wanted, atol=0.03)
+
+
+class ViewChanged(nn.Module):
+    """Changes its input through a view."""
+
+    def forward(self, x):
+        x = x * 1.5
+        kept = x[:]
+        nn.functional.relu(x, inplace=True)
+        return nn.functional.relu(kept - 0.1) + kept
+
+
+def test_convert_follows_changes_through_views():
+    torch.manual_seed(1)
+    assert_exact(nn.Sequential(nn.Linear(5, 5), ViewChanged(), nn.Linear(5, 3)).eval(), torch.randn(20, 5), 3)

@@ -1,182 +1,186 @@
-"""Make every ReLU of an artificial network a separate module, and measure its activations on samples."""
+"""Record the operators of a ReLU network, find its ReLUs, and measure their activations on samples."""
 
 from copy import deepcopy
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nwcompile.errors import ModelError, NwError
-from nwcompile.frontend.torch.functions import FUNCTIONS, is_linear
-from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron
 from nwcompile.frontend.torch.modules import disable_compile, unwrap_module
-from nwcompile.frontend.torch.moves import MOVES
-from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS
-from nwcompile.frontend.torch.track import CASTS, RELUS
-from nwcompile.nn import LIFSynapse, QuantizedReLU
+from nwcompile.frontend.torch.operators.connect import MOVES
+from nwcompile.frontend.torch.operators.graph import Node, Ref, find_operand_nodes, run_node
+from nwcompile.frontend.torch.operators.neurons import is_elementwise, is_linear
+from nwcompile.frontend.torch.operators.record import OperatorRecorder, is_op
+from nwcompile.frontend.torch.operators.unroll import NO_MAP
+from nwcompile.nn import QuantizedReLU
 
 ERROR_CODE = "NW2305"
-RELU = (torch.nn.ReLU, QuantizedReLU)
-UNSPIKING = (LIFSynapse, torch.nn.MaxPool1d, torch.nn.MaxPool2d, torch.nn.LPPool2d)
-MODULES = tuple(kind for kind in (*MAKERS, *IDENTITIES, *SHAPERS, *RELU) if kind not in UNSPIKING)
-MAXIMA = ("max_pool1d", "max_pool2d")  # A maximum does not tell how often a neuron fires.
-PLAIN = ("getattr", "getitem", "size", "dim", "floordiv", "neg")  # on shapes, or followed by from_torch
+CLIPS = {"relu": (0, inf), "hardtanh": (-1, 1), "clamp": (None, inf), "clamp_min": (None, inf)}  # by default
+COPIES = ("clone", "detach", "alias", "lift_fresh")  # operators that give their operand
+ON_HOST = ("_softmax", "_log_softmax", "sigmoid")  # operators that the host computes after the last layer
 CONVERTS = (
-    "convert takes Linear, Conv1d, Conv2d, BatchNorm1d, BatchNorm2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "
-    "Unflatten, Dropout, Identity, ReLU, QuantizedReLU, sums of tensors, and views"
+    "convert takes ReLUs (clipped ones and nn.QuantizedReLU too), every linear map between them, and softmax or "
+    "sigmoid at the end"
 )
+POOLING = "replace maximum pooling by average pooling and train again"
 BATCH_SAMPLES = 256  # Samples per batch, which bounds the memory of the layers.
 MAX_ENTRIES = 1 << 24  # A percentile uses at most this many entries of a layer, which bounds memory.
 
 
-class _Tracer(torch.fx.Tracer):
-    """Traces into user modules, but not into neurons or modules that `convert` supports."""
+@dataclass(frozen=True, eq=False)
+class Relu:
+    """A ReLU, or a function that is linear from `low` to `high` and constant outside.
 
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        is_neuron = find_kind(m) is not None or is_foreign_neuron(m)
-        return is_neuron or _is_instance(m, MODULES) or super().is_leaf_module(m, module_qualified_name)
+    `place`: its number among all ReLUs, in the order in which they run. `quantized`: its module, if that is one.
+    """
+
+    node: Node
+    low: float
+    high: float
+    place: int
+    quantized: QuantizedReLU | None
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
-    """A copy of the network in eval mode, and an equal `module` in which every ReLU is a module that is called once.
+class ReluNet:
+    """A ReLU network: a copy of the module in eval mode, and the operators that it runs on one sample, in order.
 
-    `relus`: the paths of these ReLUs, in order.
+    `relus`: by the names of their layers. `tail`: operators after `output` that the host computes.
     """
 
-    copy: torch.nn.Module
-    module: torch.fx.GraphModule
-    relus: tuple[str, ...]
+    module: torch.nn.Module
+    nodes: list[Node]
+    relus: dict[str, Relu]
+    output: Node
+    tail: list[Node]
+
+    def run_sample(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the result of the operators on a sample `[1, *shape]`."""
+        values: dict[Node, Any] = {self.nodes[0]: x}
+        quantized = {relu.node: relu.quantized for relu in self.relus.values() if relu.quantized is not None}
+        for node in (*self.nodes[1:], *self.tail):
+            if node in quantized:
+                values[node] = QuantizedReLU.forward(quantized[node], values[node.refs[0].node])
+            else:
+                result = run_node(node, lambda ref: values[ref.node])
+                values[node] = result.contiguous() if isinstance(result, torch.Tensor) else result  # for views
+        return values[(*self.nodes, *self.tail)[-1]]
 
 
-def trace_relus(ann: torch.nn.Module) -> Traced:
-    """Return the network with separate ReLUs; ModelError names all modules and functions that spikes cannot replace."""
-    kind = type(unwrap_module(ann)).__name__
-    try:
-        ann = deepcopy(unwrap_module(ann)).eval()
-        root = torch.nn.Sequential(ann) if _is_instance(ann, MODULES) else ann
-        with disable_compile():
-            graph = _Tracer().trace(root)
-    except Exception as e:
-        text = (str(e).strip().splitlines() or [type(e).__name__])[0]
-        raise ModelError(
-            f"{kind} cannot be traced ({text}); give convert a module whose forward does the same for every input"
-        ) from e
-    traced = torch.fx.GraphModule(root, graph, kind)
-    traced.graph.eliminate_dead_code(lambda node: node.is_impure() or _op_name(node).endswith("_"))
-    _verify_supported(traced, kind)
-    relus = _separate_relus(traced)
+def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
+    """Return the least and the largest result of an operator that is a clipped ReLU; None for others."""
+    kind, numbers = name.strip("_"), args[1:]
+    if kind == "threshold" and numbers == (0, 0):
+        kind, numbers = "relu", ()
+    if kind not in CLIPS:
+        return None
+    low, high = (
+        numbers[k] if len(numbers) > k and numbers[k] is not None else value for k, value in enumerate(CLIPS[kind])
+    )
+    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) and low < high else None
+
+
+def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
+    """Return the ReLUs of a network and the operators between them, as it runs on the first of `samples`.
+
+    Raises ModelError that names all modules and functions that spikes cannot replace.
+    """
+    module = deepcopy(unwrap_module(ann)).eval()
+    kind, plain = type(module).__name__, deepcopy(module).cpu()
+    for part in plain.modules():
+        if type(part).forward is QuantizedReLU.forward:
+            part.forward = torch.relu  # its levels are those of the spikes
+    recorder = OperatorRecorder(samples[:1].cpu().clone(), {part: path for path, part in plain.named_modules()})
+    with disable_compile():
+        result = _run_module(plain, samples, lambda x: recorder.record(plain, recorder.input.value))
+    if not is_op(result):
+        raise ModelError(f"the network gives a {type(result).__name__}, not one tensor; convert takes one output")
+    node_of = {recorder.input: Node(recorder.input)}
+    for op in recorder.ops[1:]:
+        if op.name in COPIES and op.depends:
+            node_of[op] = node_of[op.operands[0]]
+        elif op.depends:
+            args, kwargs = pytree.tree_map(
+                lambda a: Ref(node_of[a], 0) if is_op(a) and a.depends else a, (op.args, op.kwargs), is_leaf=is_op
+            )
+            node_of[op] = Node(op, args, kwargs)
+    if not result.depends:
+        raise ModelError("the network gives the same for every input; convert takes one that uses it")
+    needed = find_operand_nodes([node_of[result]])
+    nodes = [node for node in dict.fromkeys(node_of.values()) if node in needed]
+    parts = dict(plain.named_modules())
+    relus = _find_relus(recorder, {node.op: node for node in nodes}, parts)
+    output, tail = _split_tail(node_of[result], {relu.node for relu in relus.values()})
+    nodes = [node for node in nodes if node not in tail]
+    _verify_supported(nodes, {relu.node for relu in relus.values()}, parts, kind)
     if not relus:
         raise ModelError(f"{kind} has no ReLU, and only ReLUs become spiking neurons; {CONVERTS}")
-    return Traced(root, traced, relus)
+    return ReluNet(module, nodes, relus, output, tail)
 
 
-def _separate_relus(module: torch.fx.GraphModule) -> tuple[str, ...]:
-    """Make every ReLU of the graph a separate module that changes no tensor in place; return their paths."""
-    relus: list[str] = []
-    order = {node: i for i, node in enumerate(module.graph.nodes)}
-    for node in module.graph.nodes:
-        if not _is_relu(node, module):
+def _find_relus(recorder: OperatorRecorder, nodes: dict, parts: dict[str, torch.nn.Module]) -> dict[str, Relu]:
+    """Return the ReLUs among the nodes, by the path of their module, or by that of the module that calls a function."""
+    relus: dict[str, Relu] = {}
+    clips = [(op, clip) for op in recorder.ops if (clip := read_clip(op.name, op.args))]
+    for place, (op, (low, high)) in enumerate(clips):
+        if op not in nodes:
             continue
-        called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-        path = ".".join(filter(None, (_calling_path(node), _op_name(node).strip("_"))))
-        path = str(node.target) if called is not None else path
-        if called is None or path in relus:
-            taken = {name for name, _ in module.named_modules()}
-            path = next(name for k in range(1, len(taken) + 2) if (name := f"{path}_{k}") not in taken)
-        options = (*node.args[1:], *node.kwargs.values(), _op_name(node) == "relu_", getattr(called, "inplace", False))
-        if True in options:
-            node.args[0].replace_all_uses_with(node, lambda user, node=node: order[user] > order[node])
-        module.add_submodule(path, deepcopy(called) if isinstance(called, QuantizedReLU) else torch.nn.ReLU())
-        node.op, node.target, node.args, node.kwargs = "call_module", path, node.args[:1], {}
-        relus.append(path)
-    module.recompile()
-    return tuple(relus)
+        path = op.site.path
+        part = parts.get(path)
+        is_alone = bool(path) and not any(parts[path].children())
+        name = stem = path if is_alone else ".".join(filter(None, (path, "relu")))
+        k = 0
+        while name in relus or (k and name in parts):
+            k += 1
+            name = f"{stem}_{k}"
+        quantized = part if isinstance(part, QuantizedReLU) else None
+        relus[name] = Relu(nodes[op], float(low), float(high), place, quantized)
+    return relus
 
 
-def add_answer(net: Traced) -> tuple[str, str] | None:
-    """Add a ReLU after the output, so that it becomes a layer; return its path and the name of its input.
-
-    Returns None if the network ends in a ReLU, which is that layer.
-    """
-    module = net.module
-    (output,) = (node for node in module.graph.nodes if node.op == "output")
-    given = last = output.args[0]
-    while last.op == "call_module" and _is_instance(module.get_submodule(str(last.target)), IDENTITIES):
-        last = last.args[0]
-    if last.target in net.relus:
-        return None
-    taken = {name for name, _ in module.named_modules()}
-    path = next(name for k in range(len(taken) + 1) if (name := f"answer{k or ''}") not in taken)
-    module.add_submodule(path, torch.nn.ReLU())
-    with module.graph.inserting_before(output):
-        output.args = (module.graph.call_module(path, (given,)),)
-    module.recompile()
-    return path, str(given.target) if given.op == "call_module" else path
+def _split_tail(node: Node, relus: set[Node]) -> tuple[Node, list[Node]]:
+    """Return the last node of the network, and those after it that the host computes."""
+    tail: list[Node] = []
+    moves: list[Node] = []
+    output = node
+    while node not in relus and len(node.refs) == 1 and node.name in (*ON_HOST, *MOVES):
+        moves.append(node)
+        node = node.refs[0].node
+        if moves[-1].name in ON_HOST:
+            tail, moves, output = [*tail, *moves], [], node
+    return output, tail[::-1]
 
 
-def _verify_supported(module: torch.fx.GraphModule, kind: str) -> None:
-    """Raise ModelError with everything that cannot be converted."""
+def _verify_supported(nodes: list[Node], relus: set[Node], parts: dict[str, torch.nn.Module], kind: str) -> None:
+    """Raise ModelError with everything that is neither a ReLU nor a linear map."""
     wrong = []
-    for node in module.graph.nodes:
-        if node.op == "call_module":
-            part = module.get_submodule(str(node.target))
-            if not _is_instance(part, MODULES):
-                wrong.append(f"{str(node.target)!r} ({type(part).__name__})")
-        elif node.op in ("call_function", "call_method"):
-            name = _op_name(node)
-            known = name in FUNCTIONS or name in MOVES or name in CASTS or name in RELUS or name.strip("_") in PLAIN
-            if name in MAXIMA or name == "lp_pool2d" or not (known or is_linear(name)):
-                path = _calling_path(node)
-                wrong.append(f"function {name!r} in {path!r}" if path else f"function {name!r}")
+    for node in nodes:
+        is_nonlinear = node.name in NO_MAP or _is_maximum(node) or (is_elementwise(node) and not is_linear(node))
+        is_product = len(node.refs) > 1 and not is_elementwise(node) and node.name not in MOVES
+        if node not in relus and (is_nonlinear or is_product):
+            path = node.op.site.path
+            part = type(parts.get(path))
+            is_known = part.__module__.startswith(("torch.nn.modules", "nwcompile")) and not any(parts[path].children())
+            name = node.name.removeprefix("native_").strip("_")
+            wrong.append(f"{path!r} ({part.__name__})" if is_known else f"{node.op.site}: torch's {name}")
     if wrong:
-        pools = any("axPool" in text or "max_pool" in text for text in wrong)
-        hint = "; replace maximum pooling by average pooling and train again" if pools else ""
+        hint = f"; {POOLING}" if any(map(_is_maximum, nodes)) else ""
         raise ModelError(f"{kind} has {', '.join(dict.fromkeys(wrong))}; {CONVERTS}{hint}")
 
 
-def _is_instance(module: torch.nn.Module, kinds: tuple[type[torch.nn.Module], ...]) -> bool:
-    """Return whether a module computes the same as one of these classes."""
-    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
+def _is_maximum(node: Node) -> bool:
+    return "max" in node.name.replace("softmax", "")
 
 
-def _is_relu(node: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
-    if node.op == "call_module":
-        return _is_instance(module.get_submodule(str(node.target)), RELU)
-    return node.op in ("call_function", "call_method") and _op_name(node) in RELUS
-
-
-def _op_name(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-
-
-def _calling_path(node: torch.fx.Node) -> str:
-    """Return the path of the module whose forward calls a function."""
-    inside = list((node.meta.get("nn_module_stack") or {}).values())
-    return inside[-1][0] if inside else ""
-
-
-@torch.no_grad()
-def record_activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
-    """Return every ReLU's outputs above 0 on `samples` [B, *shape], by path: float32, at most MAX_ENTRIES of each.
-
-    The entries are evenly spaced. NaN is kept. Raises ModelError if the samples do not pass through the network.
-    """
-    inputs_of: dict[str, list[np.ndarray]] = {path: [] for path in net.relus}
-
-    def make_hook(path):
-        def collect_values(_module, _args, result: torch.Tensor) -> None:
-            flat = result.reshape(-1)
-            every = max(1, -(-flat.numel() * -(-len(samples) // BATCH_SAMPLES) // MAX_ENTRIES))
-            values = flat[::every].float().cpu().numpy()
-            inputs_of[path].append(values[~(values <= 0)])  # NaN stays
-
-        return collect_values
-
-    handles = [net.module.get_submodule(path).register_forward_hook(make_hook(path)) for path in net.relus]
+def _run_module(module: torch.nn.Module, samples: torch.Tensor, run):
+    """Return `run(samples)`; raise ModelError if the samples do not pass through the network."""
     try:
-        for start in range(0, len(samples), BATCH_SAMPLES):
-            net.module(samples[start : start + BATCH_SAMPLES].clone())
+        return run(samples)
     except NwError:
         raise
     except Exception as e:
@@ -185,27 +189,60 @@ def record_activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarr
             f"calibration of shape {list(samples.shape)} does not go through the network ({type(e).__name__}: {text}); "
             "give samples [B, *shape] as it was trained on"
         ) from e
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {path: np.concatenate(parts) for path, parts in inputs_of.items()}
+
+
+class _ReluRecorder(TorchDispatchMode):
+    """Collects how far the results of ReLUs are above their least value; `low` has that, by the ReLU's place."""
+
+    def __init__(self, low: dict[int, float], n_batches: int):
+        super().__init__()
+        self.low, self.n_batches = low, n_batches
+        self.place = 0
+        self.above: dict[int, list[np.ndarray]] = {place: [] for place in low}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: otherwise torch loads its compiler, which takes seconds, to disable it in this mode."""
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if read_clip(func.overloadpacket.__name__, args) is not None:
+            if self.place in self.above:
+                every = max(1, -(-result.numel() * self.n_batches // MAX_ENTRIES))
+                values = result.reshape(-1)[::every].float().cpu().numpy() - self.low[self.place]
+                self.above[self.place].append(values[~(values <= 0)])  # NaN stays
+            self.place += 1
+        return result
 
 
 @torch.no_grad()
-def verify_same(net: Traced, samples: torch.Tensor) -> None:
-    """Raise ModelError unless the network and the traced one return the same single tensor on `samples` [B, *shape]."""
-    wanted = net.copy(samples.clone())
-    given = net.module(samples.clone())
-    if not isinstance(wanted, torch.Tensor):
-        raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
+def record_activations(net: ReluNet, samples: torch.Tensor) -> dict[str, np.ndarray]:
+    """Return what every ReLU gives on `samples` [B, *shape], above its least, by layer: float32, at most MAX_ENTRIES.
+
+    Entries are evenly spaced. NaN is kept. Raises ModelError if the samples do not pass through the network.
+    """
+    recorder = _ReluRecorder({relu.place: relu.low for relu in net.relus.values()}, -(-len(samples) // BATCH_SAMPLES))
+    with disable_compile(), recorder:
+        for start in range(0, len(samples), BATCH_SAMPLES):
+            recorder.place = 0
+            _run_module(net.module, samples, lambda x, at=start: net.module(x[at : at + BATCH_SAMPLES].clone()))
+    return {name: np.concatenate(recorder.above[relu.place]) for name, relu in net.relus.items()}
+
+
+@torch.no_grad()
+def verify_same(net: ReluNet, samples: torch.Tensor) -> None:
+    """Raise ModelError unless the network returns on `samples` [B, *shape] what its operators give for each sample."""
+    wanted = net.module(samples.clone()).cpu()
     if wanted.ndim < 2 or len(wanted) != len(samples):
         raise ModelError(
             f"the network gives shape {list(wanted.shape)} for {len(samples)} samples, not [B, *shape]; remove "
             "functions that drop or merge axes after its last layer"
         )
+    given = torch.stack([net.run_sample(x[None].cpu()).reshape(wanted.shape[1:]) for x in samples])
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     if not torch.allclose(wanted, given, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(
-            "the network gives other numbers than the trace of its functions, for example because a tensor is changed "
-            "in place; use functions without inplace"
+            "the network gives something else for a sample in a batch than for the sample alone; use functions that "
+            "compute every sample alike, and draw no random numbers (F.dropout needs training=self.training)"
         )

@@ -7,21 +7,25 @@ equivalent; they send fractions, the neurons here round to the nearest level.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_choice
-from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.activations import Traced, add_answer, record_activations, trace_relus, verify_same
-from nwcompile.frontend.torch.build import READOUT
+from nwcompile.frontend.torch.activations import ON_HOST, ReluNet, record_activations, trace_relus, verify_same
+from nwcompile.frontend.torch.build import READOUT, Builder
+from nwcompile.frontend.torch.functions import scale_symbol
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
+from nwcompile.frontend.torch.operators.connect import Connector, with_shape
+from nwcompile.frontend.torch.operators.graph import Node as Operator
+from nwcompile.frontend.torch.operators.graph import StepGraph, is_ref
+from nwcompile.frontend.torch.symbols import Source
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
-from nwcompile.nn import QuantizedReLU
 from nwcompile.passes.prepare.normalize import normalize
 
 ERROR_CODE = "NW2305"
@@ -47,8 +51,9 @@ def convert(
 ) -> Network:
     """Return the float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
 
-    `ann` is a Sequential or any traceable module, residual ones included, of Linear, Conv1d, Conv2d, BatchNorm, average
-    pooling, Flatten, Dropout and ReLU, with input `[B, *shape]`; it is left unchanged. `calibration`: samples `[B,
+    `ann` is any module with input `[B, *shape]` whose operators are ReLUs, clipped ones (ReLU6, clamp, Hardtanh) or
+    QuantizedReLUs, and linear maps of any kind; it is left unchanged. A softmax or sigmoid at the end becomes the
+    readout (`nw.read_out`), which takes the mean of the output over the steps. `calibration`: samples `[B,
     *shape]` of its training data. Every ReLU becomes a layer of neurons in the network's own units: v adds up the input
     of the ReLU, and each spike, worth the threshold, subtracts it, so the mean of the spikes over the steps is the
     activation. Weights stay unchanged. Half a threshold, spread over the steps as a bias, makes the count a rounded one
@@ -95,26 +100,72 @@ def convert(
     n_steps = _check_options(1 if is_delta else steps, percentile, unit)
     verify_modules(ann)
     verify_finite(unwrap_module(ann))
-    net = trace_relus(ann)
+    samples = _read_samples(calibration, unwrap_module(ann))
+    net = trace_relus(ann, samples)
     _verify_relus(net, method)
-    samples = _read_samples(calibration, net)
     above = record_activations(net, samples)
     verify_same(net, samples[:EXAMPLE_SAMPLES])
     _verify_active(above, len(samples))
-    relus = {path: net.module.get_submodule(path) for path in above}
-    worth = {path: METHODS[method](relus[path], above[path], percentile, n_steps) for path in above}
-    own_levels = {path: getattr(relu, "levels", n_levels) for path, relu in relus.items()}
-    for path in net.relus:
-        net.module.set_submodule(path, torch.nn.ReLU())
+    quantized = {name: relu.quantized for name, relu in net.relus.items()}
+    worth = {name: METHODS[method](quantized[name], above[name], percentile, n_steps) for name in above}
     spikes = "gated" if method == "quantized" else "binary"
-    fires = NeuronSpec(strict=False, reset=reset, spikes=spikes)
-    answer = add_answer(net)
-    network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=fires)
-    network = network if answer is None else _make_readout(network, *answer)
+    network = _build_network(net, NeuronSpec(strict=False, reset=reset, spikes=spikes))
     if is_delta:
-        level = {path: worth[path] / own_levels[path] for path in worth}
-        return convert_to_sigma_delta(network, level, own_levels, _thresholds_per_layer(threshold, list(worth)), unit)
-    return _balance_thresholds(network, worth, n_steps, unit)
+        own_levels = {name: getattr(part, "levels", n_levels) for name, part in quantized.items()}
+        level = {name: worth[name] / own_levels[name] for name in worth}
+        limits = _thresholds_per_layer(threshold, list(worth))
+        network = convert_to_sigma_delta(network, level, own_levels, limits, unit)
+    else:
+        network = _balance_thresholds(network, worth, n_steps, unit)
+    return _read_out_tail(network, net, is_delta) if net.tail else network
+
+
+def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
+    """Return the network with `neuron` for every ReLU, and a readout unless a ReLU is the output."""
+    source = Source("input", net.nodes[0].shape[1:], 0, True)
+    connector = Connector(StepGraph([], [], set(), []), {net.nodes[0]: source}, lambda _: False)
+    layers = {relu.node: (name, relu) for name, relu in net.relus.items()}
+    is_read = bool(net.tail) or net.output not in layers or layers[net.output][1].low != 0
+    answer = net.output.op.site.path or "answer"
+    answer = f"{answer}.answer" if answer in net.relus else answer
+    builder = Builder(source, 0, {*net.relus, answer})
+    for node in net.nodes[1:]:
+        shape = node.shape[1:] or (1,)
+        if node in layers:
+            name, relu = layers[node]
+            fed = scale_symbol(connector.look_up(node.refs[0]), 1, -relu.low, name)
+            builder.add_layer(name, neuron, with_shape(fed, shape))
+            connector.symbols[node] = scale_symbol(Source(name, shape, 0), 1, relu.low, name)
+        elif isinstance(node.op.value, torch.Tensor):
+            connector.connect(node)
+    if is_read:
+        builder.add_layer(answer, READOUT, with_shape(connector.connect(net.output), net.output.shape[1:] or (1,)))
+    return builder.build_network()
+
+
+def _read_out_tail(network: Network, net: ReluNet, is_delta: bool) -> Network:
+    """Return the network with a readout: what follows its last layer, of the mean output, or of the last one."""
+    readout = network.change_readout("last" if is_delta else "sum").readout
+    assert readout is not None, "it was just chosen"
+    rows = [*readout.after]
+    place: dict[Operator, int] = {}
+
+    def add_row(operator: str, arguments: list) -> None:
+        rows.append({"operator": operator, "arguments": arguments, "options": {}})
+
+    if not is_delta:
+        add_row("div.Tensor", [{"after": len(rows) - 1}, {"steps": True}])
+    add_row("reshape.default", [{"after": len(rows) - 1}, list(net.output.shape)])
+    place[net.output] = len(rows) - 1
+    for node in net.tail:
+        arguments = [{"after": place[a.node]} if is_ref(a) else a for a in node.args]
+        add_row(f"{node.name}.{node.op.func._overloadname}", arguments)
+        place[node] = len(rows) - 1
+    names = ", ".join(node.name.strip("_") for node in net.tail if node.name in ON_HOST)
+    what = f"largest of {names} of the {'last' if is_delta else 'mean'} {network.outputs[0]!r}, as in the module"
+    result = {"after": len(rows) - 1}
+    shape = net.tail[-1].shape
+    return replace(network, readout=replace(readout, after=tuple(rows), result=result, shape=shape, text=what))
 
 
 def _thresholds_per_layer(given, layers: list[str]) -> dict[str, int]:
@@ -125,17 +176,6 @@ def _thresholds_per_layer(given, layers: list[str]) -> dict[str, int]:
         if name not in layers:
             raise OptionError(unknown_choice("threshold of layer", name, layers))
     return {name: check_int(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
-
-
-def _make_readout(network: Network, layer: str, name: str) -> Network:
-    """Return the network with its output layer as a readout, under `name` if that is free."""
-    name = layer if name in network.nodes else name
-    nodes = {
-        name if n == layer else n: Node(name, node.shape, READOUT) if n == layer else node
-        for n, node in network.nodes.items()
-    }
-    connections = tuple(c.replace(target=name) if c.target == layer else c for c in network.connections)
-    return Network(network.inputs, nodes, connections)
 
 
 def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
@@ -195,10 +235,10 @@ def _check_options(steps, percentile, unit) -> int:
     return n_steps
 
 
-def _verify_relus(net: Traced, method: str) -> None:
+def _verify_relus(net: ReluNet, method: str) -> None:
     """Raise ModelError unless all ReLUs are quantized, or none is."""
-    quantized = [path for path in net.relus if isinstance(net.module.get_submodule(path), QuantizedReLU)]
-    plain = [path for path in net.relus if path not in quantized]
+    quantized = [name for name, relu in net.relus.items() if relu.quantized is not None]
+    plain = [name for name in net.relus if name not in quantized]
     if method == "quantized" and plain:
         raise ModelError(
             f"method 'quantized' needs every ReLU to be an nn.QuantizedReLU before training; plain ones: "
@@ -211,7 +251,7 @@ def _verify_relus(net: Traced, method: str) -> None:
         )
 
 
-def _read_samples(calibration, net: Traced) -> torch.Tensor:
+def _read_samples(calibration, ann: torch.nn.Module) -> torch.Tensor:
     """Return the calibration samples `[B, *shape]` on the network's device and in its number type."""
     if calibration is None:
         raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")
@@ -229,7 +269,7 @@ def _read_samples(calibration, net: Traced) -> torch.Tensor:
         )
     if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
         raise ModelError("calibration has NaN, infinite or complex values; clean the data first")
-    parameter = next((p for p in net.module.parameters() if p.is_floating_point()), torch.empty(0))
+    parameter = next((p for p in ann.parameters() if p.is_floating_point()), torch.empty(0))
     return x.detach().to(parameter.device, parameter.dtype)
 
 

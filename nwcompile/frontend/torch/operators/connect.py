@@ -1,11 +1,11 @@
 """Express the operators between neurons as linear maps of symbols."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,13 +35,9 @@ MOVES = frozenset(
 )  # fmt: skip
 MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
-PROBED = frozenset(
-    (
-        "sum", "mean", "addmm", "mm", "bmm", "convolution", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d",
-        "cumsum", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d",
-    )
-)  # fmt: skip
 MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
+LEAST_RESULT = 1 << 8  # entries for which every trial counts at least
+EQUAL = 1e-6  # relative to the largest result: sums in another order round otherwise
 NOWHERE = -1
 
 
@@ -59,7 +55,7 @@ class Connector:
             self.scale(self.broadcast(r, shape), sign, 0, r.node) for r, sign in zip(refs[1:], signs[1:], strict=True)
         ]
         first = self.scale(self.broadcast(refs[0], shape), signs[0], shift, refs[0].node)
-        return reduce(lambda a, b: Summed((a, _with_shape(b, a.shape)), a.shape), terms, first)
+        return reduce(lambda a, b: Summed((a, with_shape(b, a.shape)), a.shape), terms, first)
 
     def stack_refs(self, refs: list[Ref], shape: tuple[int, ...]) -> Symbol:
         """Return the symbol of several inputs of neurons of `shape`: the channels of the first, of the second, ..."""
@@ -130,8 +126,8 @@ class Connector:
             symbol = makers[name](node) if name in makers else None
             if symbol is not None:
                 return symbol
-            if name in PROBED and len(node.refs) == 1:
-                return self._probe(node)
+            if len(node.refs) == 1 and isinstance(node.op.value, torch.Tensor):
+                return self._read_map(node)
         except UnfollowableError as e:
             raise ModelError(f"{site}: torch's {name}, {e}") from None
         raise self._refuse(node)
@@ -172,7 +168,7 @@ class Connector:
         numbers = {"scale": as_float32(scale), "shift": as_float32(shift)}
         operation = affine_operation(self._place(node), "BatchNorm", **numbers, has_weight=True)
         shape = source.shape if source.shape[0] == n else (n, inner) if inner > 1 else (n,)
-        return Applied(operation, _with_shape(source, shape), shape)
+        return Applied(operation, with_shape(source, shape), shape)
 
     def _maximize(self, node: Node) -> Symbol:
         source, numbers, shape = self._window(node)
@@ -213,7 +209,7 @@ class Connector:
 
         wide, narrow = pick(before, 1), pick(after, 1)
         n_channels = x.node.size // prod(wide)
-        source = _with_shape(self.look_up(x), (n_channels, *wide))
+        source = with_shape(self.look_up(x), (n_channels, *wide))
         numbers = {"kernel_size": pick(kernel, 1), "stride": pick(stride, 1), "padding": pick(padding, 0)}
         return source, numbers, (n_channels, *narrow)
 
@@ -255,7 +251,7 @@ class Connector:
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
         chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
-        return _with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
+        return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
 
     def _connect_elementwise(self, node: Node) -> Symbol:
         if node.name == "_to_copy":
@@ -311,7 +307,7 @@ class Connector:
         given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
         shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
         operation = build_operation(torch.nn.Linear, given, self._place(node), shape, True)
-        return operation.apply(_with_shape(self.look_up(x), shape), result)[1]
+        return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 
     def _convolve(self, node: Node) -> Symbol | None:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
@@ -340,7 +336,7 @@ class Connector:
         shape = (x.node.shape[1], *(sizes[k] for k in kept))
         operation = build_operation(kinds[len(kept), transposed], given, self._place(node), shape, True)
         result = (node.shape[1], *(node.shape[2 + k] for k in kept))
-        return operation.apply(_with_shape(self.look_up(x), shape), result)[1]
+        return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 
     def _multiply(self, node: Node) -> Symbol:
         """Return the product of two matrices that both depend on the input."""
@@ -350,34 +346,82 @@ class Connector:
         both = self._move(joined, lambda args, _: torch.cat([x.reshape(-1) for x in args]))
         return Applied(matmul_operation(self._place(node), left, right), both, drop_ones(node.shape))
 
-    def _probe(self, node: Node) -> Symbol:
-        """Return a linear map whose weights are found by trying each input entry alone."""
-        x = node.refs[0]
-        if x.node.size * node.size > MOST_PROBED:
-            raise UnfollowableError(
-                f"which maps {list(x.node.shape)} to {list(node.shape)}, too large for a list of weights"
-            )
+    def _read_map(self, node: Node) -> Symbol:
+        """Return a linear map, whatever its name: it moves entries, does the same to every channel, or is a matrix.
 
-        def function(value: torch.Tensor) -> torch.Tensor:
-            return run_node(node, lambda _: value)
+        It is read from the results on chosen inputs, which must explain the results on drawn inputs.
+        """
+        x = node.refs[0].node
+
+        def run(row: torch.Tensor) -> torch.Tensor:
+            try:
+                return run_node(node, lambda _: row.reshape(x.shape), find_constant=_widen).double().reshape(-1)
+            except RuntimeError:  # of torch, for what is no number
+                raise self._refuse(node) from None
 
         with torch.no_grad():
-            shift = function(torch.zeros_like(x.node.op.value)).double().reshape(-1)
-            basis = torch.eye(x.node.size, dtype=x.node.dtype).reshape(-1, *x.node.shape)
-            weights = torch.stack([function(row).double().reshape(-1) for row in basis]) - shift
-        pre, post = (v.numpy() for v in weights.nonzero(as_tuple=True))
-        weight = weights[pre, post].float().numpy()
-        shape = drop_ones(node.shape)
-        operation = sparse_operation(self._place(node), node.name, pre, post, weight)
-        return self.scale(Applied(operation, self.look_up(x), shape), 1, shift.numpy(), node)
+            shift = run(torch.zeros(x.size, dtype=torch.float64))
+            drawn = torch.randn(3, x.size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            drawn[2] = drawn[0] - 3 * drawn[1]
+            wanted = torch.stack([run(row) - shift for row in drawn])
+            if not _are_equal(wanted[2], wanted[0] - 3 * wanted[1]):
+                raise self._refuse(node)
+            for entries in _read_entries(lambda row: run(row) - shift, x.shape, node.shape):
+                found = torch.zeros_like(wanted).index_add(1, entries.post, drawn[:, entries.pre] * entries.weight)
+                if _are_equal(found, wanted):
+                    break
+            else:
+                raise self._refuse(node)
+        pre, post, weight = (v.numpy() for v in entries)
+        operation = sparse_operation(self._place(node), node.name, pre, post, weight.astype(np.float32))
+        applied = Applied(operation, self.look_up(node.refs[0]), drop_ones(node.shape))
+        return self.scale(applied, 1, shift.numpy(), node)
 
 
-def _with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+class Entries(NamedTuple):
+    """Entries of a matrix: `weight[i]` from input `pre[i]` to result `post[i]`."""
+
+    pre: torch.Tensor
+    post: torch.Tensor
+    weight: torch.Tensor
+
+
+def _read_entries(run: Callable, before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[Entries]:
+    """Yield what the linear map `run` of flat inputs may be: moved entries, a matrix for every channel, a matrix."""
+    n, n_results = prod(before), prod(after)
+    place = run(torch.arange(1, n + 1, dtype=torch.float64)).round().long()
+    post = torch.nonzero((place > 0) & (place <= n))[:, 0]
+    yield Entries(place[post] - 1, post, torch.ones(len(post), dtype=torch.float64))
+    for n_channels in {before[1] if len(before) > 2 and before[:2] == after[:2] else 1: 0, 1: 0}:
+        n_inner, n_outer = n // n_channels, n_results // n_channels
+        if n_inner * max(n_results, LEAST_RESULT) > MOST_PROBED:
+            raise UnfollowableError(f"which maps {list(before)} to {list(after)}, too large for a list of weights")
+        rows = []
+        for i in range(n_inner):
+            one = torch.zeros(n, dtype=torch.float64)
+            one[i] = 1
+            rows.append(run(one)[:n_outer].to_sparse())
+        matrix = torch.stack(rows).coalesce()
+        (pre, post), weight = matrix.indices(), matrix.values()
+        channel = torch.arange(n_channels)[:, None]
+        yield Entries((channel * n_inner + pre).ravel(), (channel * n_outer + post).ravel(), weight.repeat(n_channels))
+
+
+def _widen(value):
+    """Return a constant in double precision, if it is a tensor of numbers."""
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _are_equal(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return bool(((found - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
+
+
+def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
     """Return a symbol's entries in another shape."""
     if symbol.shape == shape:
         return symbol
     if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
-        return _with_shape(symbol.sources[0], shape)
+        return with_shape(symbol.sources[0], shape)
     n = prod(shape)
     return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)
 

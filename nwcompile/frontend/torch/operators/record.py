@@ -23,7 +23,11 @@ RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach",
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
-HERE = (str(Path(__file__).parent), trace.__file__)  # whose frames are not the user's
+HERE = (
+    str(Path(__file__).parent),
+    trace.__file__,
+    str(Path(__file__).parents[2] / "onnx.py"),
+)  # whose frames are not the user's
 
 
 class Frame(NamedTuple):
@@ -45,8 +49,10 @@ class Site(NamedTuple):
     n_inside: int = 0
 
     def __str__(self) -> str:
-        """Return the innermost line of the user's code, as `net.py:35`."""
-        return f"{Path(self.frames[0].file).name}:{self.frames[0].line}" if self.frames else "the module"
+        """Return the innermost line of the user's code, as `net.py:35`, or else the path of the module."""
+        if self.frames:
+            return f"{Path(self.frames[0].file).name}:{self.frames[0].line}"
+        return repr(self.path) if self.path else "the module"
 
     @property
     def path(self) -> str:
