@@ -229,7 +229,8 @@ def test_relay_neurons_beyond_the_chip_are_refused_before_any_is_made(steps, cor
         nw.compile(network, chip, spikes_in(), on_stage=lambda name, value, seconds: stages.append(name))
     assert str(error.value).splitlines()[1] == (
         f"  cores  network with relay neurons -> tiny  {cores + 1} of 4  {8 * steps} relay neurons in {steps} layers "
-        "hold spikes that are delayed: shorten the delays, or raise neuron.delay_max_steps or noc.columns"
+        "hold spikes that are delayed: shorten the delays (approximate='delay' clamps them at 0 steps, at a measured "
+        "price), or raise neuron.delay_max_steps or noc.columns"
     )
     assert "quantize" not in stages
 

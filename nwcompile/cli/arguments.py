@@ -541,7 +541,7 @@ def _add_legalization(parser: Parser) -> None:
         type=SomeOf("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
         metavar="WORD,...",
         help="features to approximate if the chip lacks them; the report shows the loss: "
-        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING} (default: nothing)",
+        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING}, but delay (default: nothing)",
     )
     parser.add_argument(
         "--max-loss",

@@ -19,8 +19,10 @@ CORES_WORTH = 0.5
 CORES_RULE = "as many cores as minimize the step time times the square root of their number; n_cores asks for more"
 WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
-APPROXIMATIONS = ("reset", "timing", "v_min", "multi-spike", "decay", "bias", "refractory", "strict", "pool", "program")
-EVERYTHING = "all"  # Selects every approximation.
+APPROXIMATIONS = (
+    "reset", "timing", "v_min", "multi-spike", "decay", "bias", "refractory", "strict", "pool", "program", "delay",
+)  # fmt: skip
+EVERYTHING = "all"  # Selects every approximation but "delay": relay neurons hold long delays exactly.
 INPUT_LAYERS = ("exact", "bias", "graded", "host")
 MAX_LOSS = re.compile(r"(\d+(?:\.\d+)?) ?(pt|%)")  # Points of accuracy, or percent of the spikes.
 LARGEST = (1 << 63) - 1  # Seeds and core counts are signed 64-bit numbers.
@@ -49,8 +51,8 @@ class Options:
     spikes: `refuse`, `graded` (a message carries the count or the sign) or `repeat` (n spikes are n messages to every
     destination, on any chip).
     `approximate` lists features that may be replaced by the nearest one of the chip, with a measured price: words of
-    APPROXIMATIONS, as one comma-separated text or several, or "all". `max_loss` is the highest accepted price:
-    "0.5pt" (points of accuracy, which needs labels) or "2%" (of the spikes).
+    APPROXIMATIONS, as one comma-separated text or several, or "all" (but "delay"). `max_loss` is the highest accepted
+    price: "0.5pt" (points of accuracy, which needs labels) or "2%" (of the spikes).
     `input_layer` is the input mode of real-valued or static input: `exact` (integers or signed lines), `bias` (the
     host's linear map as injected current), `graded` (integers of the chip's width), `host` (the first spiking layer on
     the CPU). The default is the first of these that the chip supports.
@@ -170,7 +172,7 @@ def _parse_approximations(given) -> tuple[str, ...]:
     for word in sorted(asked):
         if word != EVERYTHING and word not in APPROXIMATIONS:
             raise OptionError(unknown_choice("approximate", word, (*APPROXIMATIONS, EVERYTHING)))
-    return tuple(word for word in APPROXIMATIONS if EVERYTHING in asked or word in asked)
+    return tuple(word for word in APPROXIMATIONS if word in asked or (EVERYTHING in asked and word != "delay"))
 
 
 def _to_sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:

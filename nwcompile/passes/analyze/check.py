@@ -99,8 +99,11 @@ def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]
     if n_cores > capacity.n_usable(chip):
         where = f"network with relay neurons -> {chip.name}"
         n_neurons, n_layers = sum(size * n for size, n in relays), sum(n for _, n in relays)
-        advice = f"{n_neurons} relay neurons in {n_layers} layers hold spikes that are delayed: shorten the delays, or "
-        advice += "raise neuron.delay_max_steps or noc.columns"
+        advice = f"{n_neurons} relay neurons in {n_layers} layers hold spikes that are delayed: shorten the delays "
+        advice += (
+            f"(approximate='delay' clamps them at {chip.neuron.delay_max_steps} steps, at a measured price), or raise "
+        )
+        advice += "neuron.delay_max_steps or noc.columns"
         raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
 
 

@@ -152,7 +152,7 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
 def time_layers(draft: Draft) -> Draft:
     """Choose the steps in which layers are updated. Raises FitError if relay neurons for long delays do not fit."""
     timing = schedule(draft.legal, draft.options.execution)
-    if draft.given_mapping is None:
+    if draft.given_mapping is None and "delay" not in draft.options.approximate:
         count_relays(draft.legal, timing, draft.chip, draft.options)
     return replace(draft, timing=timing)
 
@@ -206,7 +206,9 @@ def take_nearest(draft: Draft) -> Draft:
     readout = None if draft.given.readout is None else draft.given.readout.in_integers(draft.table)
     nearer = approximate(draft.network, draft.chip, draft.options, draft.samples, draft.labels, readout)
     judged: list[str] = []
+    timing = draft.timing
     if nearer.network is not draft.network:
+        timing = schedule_senders(nearer.network, draft.options.execution)  # delays may be shorter
         judged = check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)
     for text in judged:
         warn(text, NwWarning, stacklevel=2)  # the user set a limit that nothing enforces
@@ -214,6 +216,7 @@ def take_nearest(draft: Draft) -> Draft:
     return replace(
         draft,
         network=nearer.network,
+        timing=timing,
         table=[
             refitted_row(row, nearer.network.node(row["layer"]).neuron, scales.get(row["layer"])) for row in draft.table
         ],

@@ -108,3 +108,36 @@ def test_numbers_are_relayed_by_programs(chip):
         run = nw.simulate(program, x, backend=backend)
         assert run.output.any() and np.array_equal(run.output, wanted.output), backend
         assert np.array_equal(run.spikes["a"], wanted.spikes["a"]), backend
+
+
+def test_approximate_delay_clamps_delays_at_the_chip_and_measures_the_price():
+    chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})
+    x = (np.random.default_rng(2).random((20, 60, 6)) < 0.4).astype(np.float32)
+    program = nw.compile(late(10), chip, x, nw.Options(approximate="delay"))
+    assert program.network.layers == ("a", "b"), "no relay neurons"
+    (row,) = program.manifest["legalization"]
+    assert (row["layer"], row["was"], row["has"]) == ("b", "a delay of 10 steps from a", "3 steps")
+    assert (row["how"], row["label"]) == ("features only", "approximate")
+    exact, short = (nw.compile(late(delay), "loihi1", x) for delay in (10, 3))
+    runs = [nw.simulate(p, x).spikes["b"] for p in (program, short, exact)]
+    assert np.array_equal(runs[0], runs[1])
+    held = slice(4, None, 5)
+    changed, either = (runs[0] != runs[2])[held], (runs[0] | runs[2])[held] != 0
+    assert row["price"]["spikes_changed_percent"] == pytest.approx(100 * changed.sum() / either.sum()) and changed.any()
+    assert nw.crosscheck(program, x[:2]).agree
+
+
+@pytest.mark.parametrize("asked", [(), "all"])
+def test_delays_are_exact_unless_delay_is_asked_for(asked):
+    chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})
+    program = nw.compile(late(10), chip, SPIKES, nw.Options(approximate=asked))
+    assert [row["label"] for row in program.manifest["legalization"]] == ["exact"]
+    assert program.network.layers == ("a", "a/relay1", "a/relay2", "b")
+
+
+def test_approximate_delay_takes_networks_without_room_for_relay_neurons():
+    chip = nw.Chip.load("loihi1").replace({"noc.columns": 1})
+    with pytest.raises(nw.FitError, match=r"approximate='delay' clamps them at 62 steps, at a measured price"):
+        nw.compile(late(1_000_000), chip, SPIKES)
+    program = nw.compile(late(1_000_000), chip, SPIKES, nw.Options(approximate="delay"))
+    assert [c.aligned_delay for c in program.network.connections] == [0, 62]

@@ -95,7 +95,8 @@ def approximate(
         changes = [_describe_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
     fitting, held = split_samples(len(next(iter(inputs.values()))))
-    changed, fits = _refit_all(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
+    refitted = {name for name, features in features_of.items() if any(f.word != "delay" for f in features)}
+    changed, fits = _refit_all(ideal, bare, {*refitted, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
     price = None
     if len(held):
         price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held], readout)

@@ -11,6 +11,7 @@ import numpy as np
 
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -164,9 +165,23 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)
             features_of[name] = features
+    edges = network.connections
+    if "delay" in options.approximate:
+        edges = tuple(_shorten_delay(c, chip, features_of) for c in edges)
     bare = {name for name, features in features_of.items() if any(feature.word == "bias" for feature in features)}
-    edges = tuple(c.replace(bias=None) if c.target in bare and c.has_weight else c for c in network.connections)
+    edges = tuple(c.replace(bias=None) if c.target in bare and c.has_weight else c for c in edges)
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
+
+
+def _shorten_delay(connection: Connection, chip: Chip, features_of: dict[str, list[Feature]]) -> Connection:
+    """Return a connection with at most the chip's longest delay, as in lava-dl's netx; add a feature if it changes."""
+    longest = chip.neuron.delay_max_steps
+    if connection.aligned_delay <= longest:
+        return connection
+    was = f"a delay of {connection.aligned_delay} steps from {connection.source}"
+    feature = Feature("delay", was, f"{longest} steps")
+    features_of.setdefault(connection.target, []).append(feature)
+    return connection.replace(delay=longest)
 
 
 def suggest_items(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
