@@ -47,6 +47,7 @@ _HOME = {
     "evaluate": "nwcompile.sim.accuracy",
     "from_lava": "nwcompile.frontend.lava",
     "from_nir": "nwcompile.frontend.nir",
+    "load_onnx": "nwcompile.frontend.torch.onnx",
     "from_torch": "nwcompile.frontend.torch",
     "neuron": "nwcompile.nn.neurons",
     "read_out": "nwcompile.sim.answers",

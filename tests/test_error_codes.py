@@ -17,7 +17,7 @@ CODES = error_titles()
 CLASSES = {
     name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.NwError)
 }
-TORCH = {"NW2303": "sinabs"}  # pages whose example needs a framework
+TORCH = {"NW2303": "sinabs", "NW2310": "onnx"}  # pages whose example needs a framework
 SAID = re.compile(r'\b(?:ERROR_CODE|code|_code|class_code)(?:: str \| None)? ?= ?"(NW\w+)"')
 
 

@@ -45,6 +45,9 @@ def zip_of_text() -> bytes:
         ("show net.nwc --core one", "show: argument --core: expected a whole number, got 'one'"),
         ("show net.nwc --core 2", "there is no core 2; the mapping uses cores 0..1"),
         ("show data.npz", "data.npz: expected a .nir, .net or .nwc file, package.module:factory, or demo"),
+        ("compile net.onnx --chip tiny -o build",
+         "net.onnx: an ONNX network has no spiking neurons; convert it in a factory that returns "
+         "nw.convert(nw.load_onnx('net.onnx'), images, steps=32), and give package.module:factory"),
         ("show toy:make", "--chip is missing: name the chip to compile toy:make for (only a .nwc file has its own)"),
         ("check net.nwc --cores 3",
          "net.nwc is compiled already; give --calibration and the compiler's options to compile"),

@@ -257,6 +257,7 @@ def calls() -> dict[str, Call]:
         "from_lava": Call(nw.from_lava, lambda: {"path": s.folder / "net.nir"}),
         "from_nir": Call(nw.from_nir, lambda: {"path": s.folder / "net.nir", "dt": 1e-4}),
         "from_torch": Call(nw.from_torch, lambda: {"module": net(), "example_input": torch.ones(1, 3, 4)}),
+        "load_onnx": Call(nw.load_onnx, lambda: {"path": s.folder / "net.nir"}),
         "neuron": Call(named_like(nw.neuron, use_neuron_function), lambda: {"step": None}),
         "read_out": Call(nw.read_out, lambda: {"run": s.run}),
         "report": Call(nw.report.report, lambda: {"program": s.program, "run": s.run, "path": "report"}),

@@ -119,6 +119,12 @@ def check_kind(spec: str) -> None:
             "give that to nw.from_torch",
             code="NW1003",
         )
+    if Path(spec).suffix == ".onnx":
+        raise ModelError(
+            f"{spec}: an ONNX network has no spiking neurons; convert it in a factory that returns "
+            f"nw.convert(nw.load_onnx({spec!r}), images, steps=32), and give package.module:factory",
+            code="NW1003",
+        )
     name, _, attribute = spec.partition(":")
     if name.endswith(".py"):
         dotted = ".".join(Path(name).with_suffix("").parts)

@@ -16,6 +16,7 @@ neurons that no framework names                      import_operators           
 connections and layers of a recording                Builder                    build.py
 compare the network's spikes with the module's       compare_spikes             compare.py
 ReLU networks -> spiking networks                    convert                    convert.py, activations.py
+ONNX files -> torch modules, for `convert`           load_onnx                  onnx.py
 quantization-aware training of a module              quantize_aware             quantize_aware.py
 """
 

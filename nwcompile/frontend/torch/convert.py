@@ -18,7 +18,7 @@ from nwcompile.frontend.torch.build import READOUT, Builder
 from nwcompile.frontend.torch.functions import scale_symbol
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators.connect import Connector, with_shape
+from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, with_shape
 from nwcompile.frontend.torch.operators.graph import Node as Operator
 from nwcompile.frontend.torch.operators.graph import StepGraph, is_ref
 from nwcompile.frontend.torch.symbols import Source
@@ -133,9 +133,11 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
         shape = node.shape[1:] or (1,)
         if node in layers:
             name, relu = layers[node]
-            fed = scale_symbol(connector.look_up(node.refs[0]), 1, -relu.low, name)
-            builder.add_layer(name, neuron, with_shape(fed, shape))
-            connector.symbols[node] = scale_symbol(Source(name, shape, 0), 1, relu.low, name)
+            fed = with_shape(connector.look_up(node.refs[0]), shape)
+            moved, fed = (fed, fed.sources[0]) if is_permutation(fed) else (None, fed)  # a map stays a map
+            builder.add_layer(name, neuron, scale_symbol(fed, 1, -relu.low, name))
+            symbol = scale_symbol(Source(name, fed.shape, 0), 1, relu.low, name)
+            connector.symbols[node] = symbol if moved is None else replace(moved, sources=(symbol,))
         elif isinstance(node.op.value, torch.Tensor):
             connector.connect(node)
     if is_read:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -251,6 +251,8 @@ class Connector:
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
         chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
+        if len(used) == 1 and is_permutation(before := sources[used[0]]):  # two moves in one, which may move nothing
+            chosen = Picked(before.sources, chosen.which, before.index[index], shape)
         return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
 
     def _connect_elementwise(self, node: Node) -> Symbol:
@@ -288,6 +290,10 @@ class Connector:
         """Return `scale * symbol + shift`, with numbers or one for each entry; `node` gives its place."""
         if np.all(scale == 1) and np.all(shift == 0):
             return symbol
+        if is_permutation(symbol):  # scaled before it moves: there the numbers may be those of channels
+            order = np.argsort(symbol.index)
+            scale, shift = (np.ravel(v)[order] if np.ndim(v) else v for v in (scale, shift))
+            return replace(symbol, sources=(self.scale(symbol.sources[0], scale, shift, node),))
         scale, shift = _per_channel(scale, symbol.shape), _per_channel(shift, symbol.shape)
         return scale_symbol(symbol, scale, shift, self._place(node))
 
@@ -367,8 +373,8 @@ class Connector:
             if not _are_equal(wanted[2], wanted[0] - 3 * wanted[1]):
                 raise self._refuse(node)
             for entries in _read_entries(lambda row: run(row) - shift, x.shape, node.shape):
-                found = torch.zeros_like(wanted).index_add(1, entries.post, drawn[:, entries.pre] * entries.weight)
-                if _are_equal(found, wanted):
+                sums = torch.zeros_like(wanted).index_add(1, entries.post, drawn[:, entries.pre] * entries.weight)
+                if _are_equal(sums, wanted):
                     break
             else:
                 raise self._refuse(node)
@@ -412,8 +418,14 @@ def _widen(value):
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _are_equal(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return bool(((found - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
+def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return bool(((given - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
+
+
+def is_permutation(symbol: Any) -> TypeGuard[Picked]:
+    """Return whether a symbol has all entries of another one in another order, in the same step."""
+    is_one = isinstance(symbol, Picked) and len(symbol.sources) == 1 and not symbol.shift
+    return is_one and np.array_equal(np.sort(symbol.index), np.arange(prod(symbol.sources[0].shape)))
 
 
 def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:

@@ -26,7 +26,7 @@ TORCH = str(Path(torch.__file__).parent)
 HERE = (
     str(Path(__file__).parent),
     trace.__file__,
-    str(Path(__file__).parents[2] / "onnx.py"),
+    str(Path(__file__).parents[1] / "onnx.py"),
 )  # whose frames are not the user's
 
 

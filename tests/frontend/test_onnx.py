@@ -1,0 +1,210 @@
+"""ONNX files become torch modules with the values of onnx's reference evaluator, and convert like any ReLU network."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from tests.frontend.frameworks import framework
+
+onnx = framework("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+DRAW = np.random.default_rng(0)
+IMAGE = (2, 7, 6)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return DRAW.normal(size=shape).astype(np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def write(path: Path, nodes: list, arrays: dict[str, np.ndarray], shape: tuple, batch="B", opset: int = 18) -> Path:
+    """Write a graph from "x" to "y"; a node is (operator, inputs, attributes), and its result goes to the next one."""
+    made, last = [], "x"
+    for i, (kind, inputs, attributes) in enumerate(nodes):
+        name = "y" if i == len(nodes) - 1 else f"v{i}"
+        made.append(helper.make_node(kind, [last, *inputs], [name], f"/{kind.lower()}{i}", **attributes))
+        last = name
+    graph = helper.make_graph(
+        made,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *shape])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(model), str(path))
+    return path
+
+
+def compare(path: Path, shape: tuple, n: int = 3) -> torch.nn.Module:
+    module = nw.load_onnx(path)
+    evaluator = ReferenceEvaluator(str(path))
+    for scale in (1, 8):
+        x = scale * draw(n, *shape)
+        (wanted,) = evaluator.run(None, {"x": x})
+        with torch.no_grad():
+            found = module(torch.from_numpy(x)).numpy()
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    return module
+
+
+NORM = {"s": draw(2), "o": draw(2), "m": draw(2), "v": np.abs(draw(2)) + 0.1}
+KERNEL = {"w": draw(4, 2, 3, 3), "b": draw(4)}
+STEP_2 = {"kernel_shape": [2, 2], "strides": [2, 2]}
+CASES = {
+    "Gemm": ([("Gemm", ["w", "b"], {"transB": 1, "alpha": 0.5, "beta": 2.0})], {"w": draw(3, 6), "b": draw(3)}, (6,)),
+    "Gemm without bias": ([("Gemm", ["w"], {})], {"w": draw(6, 3)}, (6,)),
+    "MatMul, Add": ([("MatMul", ["w"], {}), ("Add", ["b"], {})], {"w": draw(6, 3), "b": draw(3)}, (6,)),
+    "Conv": ([("Conv", ["w", "b"], {"pads": [1, 1, 1, 1], "strides": [2, 1]})], KERNEL, IMAGE),
+    "Conv, uneven pads": ([("Conv", ["w"], {"pads": [0, 1, 2, 0], "dilations": [2, 1]})], KERNEL, IMAGE),
+    "Conv, groups": ([("Conv", ["w"], {"group": 2})], {"w": draw(4, 1, 3, 3)}, IMAGE),
+    "Conv of one axis": ([("Conv", ["w"], {"pads": [1, 0]})], {"w": draw(4, 2, 3)}, (2, 9)),
+    "Relu": ([("Relu", [], {})], {}, IMAGE),
+    "Clip": ([("Clip", ["low", "high"], {})], {"low": np.float32(0), "high": np.float32(0.5)}, IMAGE),
+    "Clip above": ([("Clip", ["", "high"], {})], {"high": np.float32(0.5)}, IMAGE),
+    "MaxPool": ([("MaxPool", [], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 2]})], {}, IMAGE),
+    "MaxPool, ceil_mode": ([("MaxPool", [], {**STEP_2, "ceil_mode": 1})], {}, IMAGE),
+    "AveragePool": ([("AveragePool", [], {"kernel_shape": [2, 3], "strides": [2, 1]})], {}, IMAGE),
+    "AveragePool, pads": ([("AveragePool", [], {"kernel_shape": [3, 3], "pads": [1, 1, 0, 1]})], {}, IMAGE),
+    "AveragePool, pads count": (
+        [("AveragePool", [], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1})], {}, IMAGE
+    ),
+    "AveragePool, SAME_UPPER": ([("AveragePool", [], {**STEP_2, "auto_pad": "SAME_UPPER"})], {}, IMAGE),
+    "AveragePool, SAME_LOWER": ([("AveragePool", [], {**STEP_2, "auto_pad": "SAME_LOWER"})], {}, IMAGE),
+    "GlobalAveragePool": ([("GlobalAveragePool", [], {})], {}, IMAGE),
+    "BatchNormalization": ([("BatchNormalization", [*NORM], {"epsilon": 1e-3})], NORM, IMAGE),
+    "Flatten": ([("Flatten", [], {})], {}, IMAGE),
+    "Flatten, axis 2": ([("Flatten", [], {"axis": 2})], {}, IMAGE),
+    "Reshape": ([("Reshape", ["shape"], {})], {"shape": ints(0, 3, -1)}, (4, 6)),
+    "Transpose": ([("Transpose", [], {"perm": [0, 2, 3, 1]})], {}, IMAGE),
+    "Pad": ([("Pad", ["pads", "v"], {})], {"pads": ints(0, 0, 1, 2, 0, 1, 0, 0), "v": np.float32(0.5)}, IMAGE),
+    "Pad, edge": ([("Pad", ["pads"], {"mode": "edge"})], {"pads": ints(0, 0, 1, 2, 0, 0, 2, 1)}, IMAGE),
+    "Pad, reflect, axes": (
+        [("Pad", ["pads", "", "axes"], {"mode": "reflect"})], {"pads": ints(1, 2, 2, 1), "axes": ints(3, 2)}, IMAGE
+    ),
+    "Concat": ([("Concat", ["x", "x"], {"axis": -1})], {}, IMAGE),
+    "Softmax": ([("Softmax", [], {})], {}, (6,)),
+    "LogSoftmax": ([("LogSoftmax", [], {"axis": 1})], {}, IMAGE),
+    "Sigmoid": ([("Sigmoid", [], {})], {}, (6,)),
+    "Dropout": ([("Dropout", [], {})], {}, (6,)),
+    "Identity": ([("Identity", [], {})], {}, (6,)),
+    "Sub, Mul, Div": ([("Sub", ["a"], {}), ("Mul", ["b"], {}), ("Div", ["b"], {})], {"a": draw(6), "b": draw(1)}, (6,)),
+    "Slice": (
+        [("Slice", ["starts", "ends", "axes", "steps"], {})],
+        {"starts": ints(1, -1), "ends": ints(9, -99), "axes": ints(2, 3), "steps": ints(2, -2)}, IMAGE
+    ),
+    "Slice of all": ([("Slice", ["starts", "ends"], {})], {"starts": ints(0, 1), "ends": ints(99, 2)}, IMAGE),
+    "Cast": ([("Cast", [], {"to": TensorProto.INT64}), ("Cast", [], {"to": TensorProto.FLOAT})], {}, (6,)),
+    "ReduceMean": ([("ReduceMean", ["axes"], {"keepdims": 0})], {"axes": ints(2, 3)}, IMAGE),
+    "Squeeze, Unsqueeze": ([("Unsqueeze", ["a"], {}), ("Squeeze", ["b"], {})], {"a": ints(1, -1), "b": ints(1)}, (6,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_onnx_operator_gives_the_values_of_the_reference_evaluator(name, tmp_path):
+    nodes, arrays, shape = CASES[name]
+    compare(write(tmp_path / "net.onnx", nodes, arrays, shape), shape)
+
+
+@pytest.mark.parametrize(
+    "auto_pad, kernel, pads",
+    [("SAME_UPPER", (3, 3), [1, 0, 1, 1]), ("SAME_LOWER", (2, 4), [1, 1, 0, 1]), ("VALID", (3, 3), [0, 0, 0, 0])],
+)
+def test_onnx_convolution_with_auto_pad_has_the_pads_of_the_standard(auto_pad, kernel, pads, tmp_path):
+    """The evaluator of onnx 1.19 is wrong here: it takes other axes for SAME, and pads for VALID."""
+    arrays, strides = {"w": draw(4, 2, *kernel)}, {"strides": [2, 2]}
+    net = nw.load_onnx(write(tmp_path / "a.onnx", [("Conv", ["w"], {"auto_pad": auto_pad, **strides})], arrays, IMAGE))
+    path = write(tmp_path / "b.onnx", [("Conv", ["w"], {"pads": pads, **strides})], arrays, IMAGE)
+    x = draw(3, *IMAGE)
+    with torch.no_grad():
+        found = net(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found, ReferenceEvaluator(str(path)).run(None, {"x": x})[0], atol=1e-5)
+
+
+def small_net(path: Path, batch="B", opset: int = 18, last: str = "Softmax") -> Path:
+    """A channels-last network as Keras writes it: Transpose, Conv, Clip at 0 and 1, pooling, Reshape, MatMul, Add."""
+    axis = {"axis": 1} if opset < 13 else {}
+    clip = ("Clip", [], {"min": 0.0, "max": 1.0}) if opset < 11 else ("Clip", ["low", "high"], {})
+    nodes = [
+        ("Transpose", [], {"perm": [0, 3, 1, 2]}), ("Conv", ["w", "b"], {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        clip, ("AveragePool", [], {**STEP_2, "auto_pad": "SAME_UPPER"}),
+        ("Transpose", [], {"perm": [0, 2, 3, 1]}), ("Reshape", ["shape"], {}), ("MatMul", ["m"], {}),
+        ("Add", ["n"], {}), (last, [], axis if last == "Softmax" else {}),
+    ]  # fmt: skip
+    draw = np.random.default_rng(1).normal
+    arrays = {"w": draw(size=(4, 2, 3, 3)), "b": draw(size=4), "m": draw(size=(16, 3)), "n": draw(size=3)}
+    arrays |= {"low": np.array(0), "high": np.array(1)} if opset >= 11 else {}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return write(path, nodes, {**arrays, "shape": ints(-1 if batch == "B" else batch, 16)}, (7, 7, 2), batch, opset)
+
+
+@pytest.mark.parametrize("batch", ["B", 1])
+@pytest.mark.parametrize("opset", [9, 13, 21])
+def test_onnx_network_converts_to_the_numbers_of_the_file(opset, batch, tmp_path):
+    path = small_net(tmp_path / "net.onnx", batch, opset)
+    net = compare(path, (7, 7, 2), 3 if batch == "B" else 1)
+    x = (torch.rand(20, 7, 7, 2, generator=torch.Generator().manual_seed(0)) * 256).round() / 256
+    network = nw.convert(net, x, method="max", unit=1 / 256, neuron="sigma-delta", levels=32767)
+    assert network.layers == ("clip2", "add7")
+    found = nw.read_out(nw.simulate(network, nw.encode(x, 1, "delta", 1 / 256), record="all"))
+    evaluator = ReferenceEvaluator(str(path))
+    wanted = np.concatenate([evaluator.run(None, {"x": sample[None].numpy()})[0] for sample in x])
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-4)
+
+
+def test_onnx_shapes_that_a_file_computes(tmp_path):
+    """x.view(x.size(0), -1), as torch writes it."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Shape", ["r"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]), helper.make_node("Unsqueeze", ["n", "zeros"], ["rows"]),
+        helper.make_node("Concat", ["rows", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["r", "shape"], ["f"]), helper.make_node("Gemm", ["f", "w"], ["y"]),
+    ]  # fmt: skip
+    given, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["B", *shape])
+        for name, shape in (("x", (4, 6)), ("y", (3,)))
+    )
+    arrays = {"zero": np.array(0, np.int64), "zeros": ints(0), "rest": ints(-1), "w": draw(24, 3)}
+    graph = helper.make_graph(
+        nodes, "net", [given], [result], [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "net.onnx"
+    )
+    net = compare(tmp_path / "net.onnx", (4, 6))
+    network = nw.convert(net, torch.randn(20, 4, 6), 16)
+    assert network.layers == ("Relu_0", "Gemm_6")
+
+
+def test_onnx_nodes_that_cannot_be_read_are_named(tmp_path):
+    path = write(tmp_path / "net.onnx", [("Relu", [], {}), ("Erf", [], {}), ("Sin", [], {})], {}, (6,))
+    with pytest.raises(nw.ModelError) as error:
+        nw.load_onnx(path)
+    assert str(error.value).startswith(f"{path}: not read: node 1 '/erf1' (Erf), node 2 '/sin2' (Sin); read are Gemm, ")
+    assert error.value.code == "NW2310"
+
+
+def test_onnx_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "broken.onnx").write_bytes(b"no onnx file")
+    with pytest.raises(nw.ModelError, match=r"broken.onnx: onnx cannot read the file \("):
+        nw.load_onnx(tmp_path / "broken.onnx")
+    with pytest.raises(nw.ModelError, match=r"none.onnx: onnx cannot read the file \(.*No such file"):
+        nw.load_onnx(tmp_path / "none.onnx")
+
+
+def test_onnx_network_with_a_node_that_no_spikes_replace(tmp_path):
+    nodes = [("Conv", ["w"], {}), ("Relu", [], {}), ("MaxPool", [], {"kernel_shape": [2, 2]}), ("Flatten", [], {})]
+    net = nw.load_onnx(write(tmp_path / "net.onnx", nodes, {"w": draw(4, 2, 3, 3)}, IMAGE))
+    with pytest.raises(nw.ModelError) as error:
+        nw.convert(net, torch.rand(4, *IMAGE), 8)
+    assert str(error.value).startswith("OnnxModule has 'maxpool2' (MaxPool); convert takes ReLUs")
+    assert str(error.value).endswith("replace maximum pooling by average pooling and train again")
