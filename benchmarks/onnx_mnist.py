@@ -31,7 +31,7 @@ from benchmarks.record import save
 N_FOLDS, N_EPOCHS, BATCH, LEARNING_RATE = 5, 16, 64, 4e-3
 N_CALIBRATION, N_CHIP_CALIBRATION, AT_ONCE = 200, 8, 100
 PIXEL = 1 / 255
-CASES = ((32, "float"), (64, "float"), (1, "float"), (1, "loihi2"))  # steps (1: sigma-delta neurons), and where
+CASES = ((32, "float"), (1, "float"), (1, "loihi2"))  # steps (1: sigma-delta neurons), and where
 
 
 def build_network() -> Sequential:

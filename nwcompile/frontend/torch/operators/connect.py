@@ -126,7 +126,7 @@ class Connector:
             symbol = makers[name](node) if name in makers else None
             if symbol is not None:
                 return symbol
-            if len(node.refs) == 1 and isinstance(node.op.value, torch.Tensor):
+            if len(node.refs) == 1 and isinstance(node.op.value, torch.Tensor) and not node.op.value.is_complex():
                 return self._read_map(node)
         except UnfollowableError as e:
             raise ModelError(f"{site}: torch's {name}, {e}") from None
