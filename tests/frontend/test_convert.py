@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import nwcompile as nw
+from nwcompile.frontend.torch.operators.record import OperatorRecorder
 from nwcompile.nn import QuantizedReLU
 from tests.made.relu_nets import Residual, X, conv_net
 
@@ -339,6 +340,47 @@ class Called(nn.Module):
 
     def forward(self, x):
         return self.function(x)
+
+
+def test_recorded_memory_is_zero_before_it_is_written():
+    """Circular padding fills an empty tensor part by part; torch's deterministic mode puts NaN there."""
+    x = torch.ones(1, 1, 3, 3)
+    recorder = OperatorRecorder(x, {})
+    torch.use_deterministic_algorithms(True)
+    try:
+        recorder.record(nn.CircularPad2d(1), x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(op.value.isfinite().all() for op in recorder.ops)
+
+
+class ChannelsLast(nn.Module):
+    """Convolutions whose bias and ReLU have their channels last, as in exports of Keras."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(2, 3, 3, bias=False), nn.Conv2d(3, 4, 3)
+        self.bias = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        x = torch.relu(self.first(x).permute(0, 2, 3, 1) + self.bias)
+        return self.second(x.permute(0, 3, 1, 2)).flatten(1)
+
+
+def test_convert_keeps_convolutions_between_other_orders_of_axes():
+    assert_exact(ChannelsLast().eval(), X, 2)
+    network = nw.convert(ChannelsLast().eval(), X, 8)
+    assert sorted(type(c).__name__ for c in network.connections) == ["Conv2d", "Conv2d", "Scale", "Scale"]
+
+
+def test_convert_parts_with_the_name_of_the_input():
+    torch.manual_seed(0)
+    net = nn.Sequential()
+    for name, part in (("x", nn.Linear(5, 4)), ("input", nn.ReLU()), ("answer", nn.Linear(4, 3))):
+        net.add_module(name, part)
+    network = assert_exact(net.eval(), torch.randn(20, 5), 2)
+    assert network.layers == ("input", "answer") and list(network.inputs) == ["network_input"]
 
 
 def test_convert_network_that_ends_in_a_clipped_relu():

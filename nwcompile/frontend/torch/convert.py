@@ -16,6 +16,7 @@ from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_
 from nwcompile.frontend.torch.activations import ON_HOST, ReluNet, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT, Builder
 from nwcompile.frontend.torch.functions import scale_symbol
+from nwcompile.frontend.torch.importing import name_input
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, with_shape
@@ -122,7 +123,7 @@ def convert(
 
 def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
     """Return the network with `neuron` for every ReLU, and a readout unless a ReLU is the output."""
-    source = Source("input", net.nodes[0].shape[1:], 0, True)
+    source = Source(name_input(net.module), net.nodes[0].shape[1:], 0, True)
     connector = Connector(StepGraph([], [], set(), []), {net.nodes[0]: source}, lambda _: False)
     layers = {relu.node: (name, relu) for name, relu in net.relus.items()}
     is_read = bool(net.tail) or net.output not in layers or layers[net.output][1].low != 0
@@ -134,7 +135,8 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
         if node in layers:
             name, relu = layers[node]
             fed = with_shape(connector.look_up(node.refs[0]), shape)
-            moved, fed = (fed, fed.sources[0]) if is_permutation(fed) else (None, fed)  # a map stays a map
+            moved = fed if is_permutation(fed) and not fed.is_view else None  # after the neurons: a map stays a map
+            fed = fed if moved is None else moved.sources[0]
             builder.add_layer(name, neuron, scale_symbol(fed, 1, -relu.low, name))
             symbol = scale_symbol(Source(name, fed.shape, 0), 1, relu.low, name)
             connector.symbols[node] = symbol if moved is None else replace(moved, sources=(symbol,))

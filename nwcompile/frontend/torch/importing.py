@@ -269,7 +269,7 @@ def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> I
         try:
             with preserve_state(module):
                 longer = torch.cat([x[:1]] * -(-n_steps // x.shape[1]), 1)
-                return import_operators(module, longer, lead, _name_input(module))
+                return import_operators(module, longer, lead, name_input(module))
         except ModelError as e:
             if refused is None or not isinstance(refused, DifferentStepsError):
                 refused = e
@@ -337,7 +337,7 @@ def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: Neur
 
 
 def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpec | None) -> tuple[Network, Recording]:
-    input_name = _name_input(module)
+    input_name = name_input(module)
     with preserve_state(module):
         for part in module.modules():
             fit_batch(part, len(x))
@@ -352,7 +352,7 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
         return _build_network(recording, dict(module.named_modules())), recording
 
 
-def _name_input(module: torch.nn.Module) -> str:
+def name_input(module: torch.nn.Module) -> str:
     """Return a name for the input that no part of the module has."""
     paths = dict(module.named_modules())
     return next(name for name in INPUT_NAMES if name not in paths)

@@ -434,6 +434,8 @@ def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
         return symbol
     if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
         return with_shape(symbol.sources[0], shape)
+    if isinstance(symbol, Picked):
+        return replace(symbol, shape=shape)
     n = prod(shape)
     return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)
 

@@ -253,6 +253,8 @@ class OperatorRecorder(TorchDispatchMode):
         if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
             raise _refuse_picking(site) if name in ("index", "nonzero") else _refuse_reading(site)
         result = func(*args, **kwargs)
+        if "empty" in name and isinstance(result, torch.Tensor):
+            result.zero_()  # what memory holds by chance may be no number
         try:
             return self._record_call(func, args, kwargs, given, result, site)
         except NwError:
