@@ -174,7 +174,7 @@ def _verify_supported(nodes: list[Node], relus: set[Node], parts: dict[str, torc
 
 
 def _is_maximum(node: Node) -> bool:
-    return "max" in node.name.replace("softmax", "")
+    return "max_pool" in node.name or node.name in ("amax", "max")
 
 
 def _run_module(module: torch.nn.Module, samples: torch.Tensor, run):
