@@ -126,17 +126,18 @@ def _unsqueeze(x, axes):
     return x
 
 
-def _slice(x, starts, ends, axes=None, steps=None):
+def _slice(tensor, starts, ends, axes=None, steps=None):
     axes = range(starts.numel()) if axes is None else axes.tolist()
     steps = [1] * starts.numel() if steps is None else steps.tolist()
     for axis, start, end, step in zip(axes, starts.tolist(), ends.tolist(), steps, strict=True):
-        chosen = range(x.shape[axis])[start:end:step]
-        x = x.index_select(axis, torch.tensor(chosen, dtype=torch.int64, device=x.device))
-    return x
+        chosen = range(tensor.shape[axis])[start:end:step]
+        tensor = tensor.index_select(axis, torch.tensor(chosen, dtype=torch.int64, device=tensor.device))
+    return tensor
 
 
-def _divide(a, b):
-    return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+def _divide(upper, lower):
+    is_whole = not upper.is_floating_point()
+    return torch.div(upper, lower, rounding_mode="trunc" if is_whole else None)
 
 
 OPERATORS: dict[str, Callable] = {
