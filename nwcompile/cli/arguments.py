@@ -3,8 +3,9 @@
 import argparse
 import tomllib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
@@ -229,28 +230,23 @@ def _add_robustness(parser: Parser) -> None:
         help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
     )
     parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
-    parser.add_argument(
-        "--weight",
-        type=_to_floats,
-        metavar="X[,X...]",
-        help="relative standard deviation of every stored weight: 0.1 for 10 %%; several like 0,0.1 make a table "
-        "(default: the chip file's)",
-    )
-    parser.add_argument(
-        "--levels",
-        type=lambda text: [_to_int(word) for word in text.split(",")],
-        metavar="N[,N...]",
-        help="conductance levels of a memory cell, two of which are a weight; several like 4,16 make a table "
-        "(default: the chip file's)",
-    )
     for name, text in (
+        ("weight", "relative standard deviation of every stored weight, 0.1 for 10 %%"),
         ("threshold", "relative standard deviation of every neuron's threshold"),
         ("leak", "relative standard deviation of every neuron's leak rates"),
         ("stuck", "share of stored weights stuck at 0"),
         ("dead", "share of neurons that never fire"),
+        ("levels", "conductance levels of a memory cell, two of which are a weight"),
         ("jitter", "standard deviation, in steps, of the time of every spike that enters the chip"),
+        ("noise", "relative standard deviation of each read of a memory cell, new in each step"),
+        ("drift", "seconds since the memory cells were programmed"),
     ):
-        parser.add_argument(f"--{name}", type=_to_float, metavar="X", help=f"{text} (default: the chip file's)")
+        parser.add_argument(
+            f"--{name}",
+            type=partial(_to_numbers, _to_int if name == "levels" else _to_float),
+            metavar="X[,X...]",
+            help=f"{text}; several values make a table (default: the chip file's)",
+        )
     _add_backend(parser, "sequence")
     parser.set_defaults(backend="sequence")
 
@@ -344,7 +340,7 @@ def _add_noc(parser: Parser) -> None:
     )
     parser.add_argument(
         "--load",
-        type=_to_floats,
+        type=partial(_to_numbers, _to_float),
         metavar="X[,X...]",
         help="generated flits per core and cycle, above 0; several like 0.1,0.2,0.3 make a table of latencies",
     )
@@ -613,8 +609,8 @@ def _to_float(text: str) -> float:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
-def _to_floats(text: str) -> list[float]:
-    return [_to_float(word) for word in text.split(",")]
+def _to_numbers(number: Callable[[str], float], text: str) -> list[float]:
+    return [number(word) for word in text.split(",")]
 
 
 def _read_fixed_sites(text: str) -> tuple[str, list]:

@@ -2,7 +2,8 @@
 
 import sys
 from argparse import Namespace
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from itertools import product
 
 import numpy as np
 
@@ -18,51 +19,42 @@ from nwcompile.sim.variation import Robustness, iter_accuracies, merge_variation
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+UNITS = {"levels": "", "jitter": " steps", "drift": " s"}  # of kinds of variation; the others are shares
 N_BINS = 10  # Ten bins show the distribution of a hundred devices without gaps.
 
 
 def run(args: Namespace) -> int:
     program = load_program(args.program, args.set)
-    points = [
-        Variation(
-            weight=weight,
-            threshold=args.threshold,
-            leak=args.leak,
-            stuck=args.stuck,
-            dead=args.dead,
-            levels=levels,
-            jitter=args.jitter,
-        )
-        for levels in args.levels or [None]
-        for weight in args.weight or [None]
-    ]
+    given = {f.name: getattr(args, f.name) or [None] for f in fields(Variation)}
+    points = [Variation(**dict(zip(given, values, strict=True))) for values in product(*given.values())]
     variations = [merge_variation(program.chip, point) for point in points]  # Raises before the samples are read.
     data = read_data(args.input)
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
-    if len(points) > 1:
-        how = args.samples, args.seed, args.backend, args.device
-        results = []
-        for point, variation in zip(points, variations, strict=True):
-            ideal, *parts = iter_accuracies(program, data.x, data.y, point, *how)
-            results.append(Robustness(ideal, tuple(parts), variation, args.seed, len(data.y)))
-        values = {"points": [_as_values(result, args, program) for result in results]}
-        print(as_json(values) if args.json else _format_points(results, args, program))
-        return 0
-    given, variation = points[0], variations[0]
-    parts = []
-    code = 0
+    parts: list[float] = []
+    code, n = 0, args.samples
     try:
-        for part in iter_accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
+        for part in iter_accuracies(program, data.x, data.y, points, n, args.seed, args.backend, args.device):
             parts.append(part)
-            _print_progress(parts, args.samples)
+            _print_progress(parts, n * len(points))
     except KeyboardInterrupt:
         if len(parts) < 2:
             raise
         print(f"nwcompile: interrupted after {count_text(len(parts) - 1, 'device')}", file=sys.stderr)
         code = INTERRUPTED
-    result = Robustness(parts[0], tuple(parts[1:]), variation, args.seed, len(data.y))
-    print(as_json(_as_values(result, args, program)) if args.json else _format_result(result, args, program))
+    ideal, *parts = parts
+    results = [
+        Robustness(ideal, tuple(parts[i * n : (i + 1) * n]), variation, args.seed, len(data.y))
+        for i, variation in enumerate(variations)
+        if i * n < len(parts)
+    ]
+    swept = [name for name, choices in given.items() if len(choices) > 1]
+    if args.json:
+        values = [_as_values(result, args, program) for result in results]
+        print(as_json({"points": values} if swept else values[0]))
+    else:
+        text = _format_points(results, swept, args, program) if swept else _format_result(results[0], args, program)
+        print(text)
     return code
 
 
@@ -76,25 +68,28 @@ def _print_progress(parts: list[float], n_devices: int) -> None:
         print(f"{done} of {count_text(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
 
 
-def _format_points(results: list[Robustness], args: Namespace, program: Program) -> str:
-    """Mean and standard deviation of the devices at each point: a row for each `levels`, a column for each `weight`."""
-    n = len(args.weight or [None])
-    columns = [f"weight {100 * (result.variation.weight or 0):g} %" for result in results[:n]]
-    cells = np.array([f"{100 * result.mean:.2f} +- {100 * result.std:.2f}" for result in results]).reshape(-1, n)
-    levels = [str(result.variation.levels or "any") for result in results[::n]]
-    rows = [(name, *row) for name, row in zip(levels, cells, strict=True)]
-    ideal = f"ideal device: {_format_percent(results[0].ideal)}; below: mean +- standard deviation in %"
-    rest = replace(results[0].variation, weight=None, levels=None)
-    head = _format_head(replace(results[0], variation=rest), args, program, "no further variation")
-    return f"{head}\n{ideal}\n\n{format_table(('levels', *columns), rows)}"
+def _format_points(results: list[Robustness], swept: list[str], args: Namespace, program: Program) -> str:
+    """Accuracy of the devices at each point, one row each; `swept` are the kinds of variation that differ."""
+    rows = []
+    for r in results:
+        figures = (f"{100 * part:.2f}" for part in (r.mean, r.std, r.min))
+        rows.append((*(_format_kind(r, name) for name in swept), *figures, str(len(r.accuracies))))
+    columns = (*swept, "mean %", "standard deviation", "worst %", "devices")
+    alike = replace(results[0].variation, **dict.fromkeys(swept))
+    head = _format_head(replace(results[0], variation=alike), args, program, "no further variation")
+    return f"{head}\nideal device: {_format_percent(results[0].ideal)}\n\n{format_table(columns, rows)}"
+
+
+def _format_kind(result: Robustness, name: str) -> str:
+    value = getattr(result.variation, name)
+    return f"{value:g}{UNITS[name]}" if name in UNITS else f"{100 * value:g} %"
 
 
 def _format_head(result: Robustness, args: Namespace, program: Program, nothing: str = "no variation") -> str:
-    given = {name: value for name, value in asdict(result.variation).items() if value}
-    in_units = {"levels": "{} levels", "jitter": "jitter {:g} steps"}
-    texts = (in_units[name].format(n) if name in in_units else f"{name} {100 * n:g} %" for name, n in given.items())
+    given = [name for name, value in asdict(result.variation).items() if value]
+    texts = ", ".join(f"{name} {_format_kind(result, name)}" for name in given)
     return (
-        f"{program.chip.name}: {', '.join(texts) or nothing}; {count_text(len(result.accuracies), 'device')} of "
+        f"{program.chip.name}: {texts or nothing}; {count_text(len(result.accuracies), 'device')} of "
         f"seed {result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
     )
 

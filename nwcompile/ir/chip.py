@@ -21,9 +21,11 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.families import FAMILIES, MESH
 from nwcompile.families.family import Family
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
+    check_crossbar,
     check_energy,
     check_io,
     check_listing,
@@ -42,6 +44,7 @@ from nwcompile.ir.chip_sections import (
     SET_BY_USER,
     CoreLimits,
     Cost,
+    Crossbar,
     Energy,
     Io,
     NeuronCapability,
@@ -96,6 +99,7 @@ class Chip:
     pool: PoolCost
     energy: Energy
     io: Io
+    crossbar: Crossbar
     variation: Variation
     sources: dict[str, str] = field(default_factory=dict)
     listing: Listing = field(default=Listing(), compare=False)
@@ -127,8 +131,14 @@ class Chip:
 
     def largest_limit(self, resource: Resource) -> int | None:
         """The limit of a core, or the largest if cores have limits of their own; None: there is no limit."""
-        limit = getattr(self.core, resource.limit_key)
-        return max(limit) if isinstance(limit, list) else limit
+        limit = self.limit(resource.limit_key)
+        return None if limit is None else int(limit.max())
+
+    def limit_key(self, name: str) -> str:
+        """The key to raise for a higher limit `core.<name>`: the array's size if that is the lower limit."""
+        key, n = self.crossbar.limits.get(name, (f"core.{name}", None))
+        given = getattr(self.core, name)
+        return key if n is not None and (given is None or n < np.max(given)) else f"core.{name}"
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":
@@ -269,7 +279,7 @@ class Chip:
             section, _, name = key.partition(".")
             if isinstance(value, np.generic | np.ndarray):
                 value = value.tolist()
-            table[section][name] = list(value) if isinstance(value, tuple) else value
+            table.setdefault(section, {})[name] = list(value) if isinstance(value, tuple) else value
             table["sources"][key] = SET_BY_USER
         chip = Chip.from_dict(table, self.name)
         written = None if self.listing.written is None else self.listing.written | set(changes)
@@ -281,6 +291,8 @@ class Chip:
         del table["listing"]
         for section in SECTIONS:
             table[section] = {k: v for k, v in table[section].items() if v is not None}
+        if not table["crossbar"]:  # programs and hashes stay those of versions without the section
+            del table["crossbar"]
         return table
 
     @cached_property
@@ -348,16 +360,33 @@ class Chip:
         return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
 
     def limit(self, name: str) -> np.ndarray | None:
-        """Limit `core.<name>` of every physical core, int64[core]; None if the chip has no such limit."""
-        if name == "max_neurons":
-            return self.max_neurons
-        value = getattr(self.core, name)
-        return None if value is None else np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
+        """Limit `core.<name>` of every physical core, at most that of its array, int64[core]; None if there is none.
+
+        The limit of neurons is 0 where a core is not usable.
+        """
+        given, array = getattr(self.core, name), self.crossbar.limits.get(name)
+        known = [n for n in (given, array and array[1]) if n is not None]
+        if not known:
+            return None
+        least = np.broadcast_to(np.minimum.reduce([np.asarray(n, np.int64) for n in known]), (self.n_cores,))
+        return least * self.is_usable if name == "max_neurons" else least
 
     @property
     def max_neurons(self) -> np.ndarray:
         """int64[core]: neurons that each physical core may hold, none where it is not usable."""
-        return np.asarray(self.core.max_neurons, np.int64) * self.is_usable
+        limit = self.limit("max_neurons")
+        assert limit is not None, "every chip file gives core.max_neurons"
+        return limit
+
+    def mantissa_range(self, bits: int, sign_mode: str) -> tuple[int, int]:
+        """Smallest and largest mantissa of synapses of `bits`, at most the levels of a crossbar's cells from 0."""
+        can, levels = self.weights, self.crossbar.levels
+        low, high = mantissa_range(bits, can.bits, can.step, sign_mode)
+        if levels is None:
+            return low, high
+        step = mantissa_step(bits, can.bits, can.step, sign_mode)
+        reach = (levels - 1) * mantissa_step(can.bits, can.bits, can.step, sign_mode)
+        return low + step * -(min(low + reach, 0) // step), high - step * -(min(reach - high, 0) // step)
 
     @cached_property
     def io_cores(self) -> np.ndarray:
@@ -484,6 +513,7 @@ class Chip:
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
                 'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
             )
+        check_crossbar(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

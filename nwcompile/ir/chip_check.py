@@ -30,6 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "cost.units": ("overlap", "shared"),
     "cost.visits": ("all",),
     "cost.sync": (BARRIER,),
+    "crossbar.pairs": ("rows", "columns"),
 }
 for _family in FAMILIES:
     if _family.value is not None:
@@ -37,10 +38,12 @@ for _family in FAMILIES:
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
-               "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
+               "neuron.threshold_shift_bits", "neuron.bias_exponent_max",
+               "crossbar.drift_exponent", "crossbar.drift_spread"}  # fmt: skip
 ZERO_IN_LISTS = {"core.max_neurons"}  # a core of 0 neurons is unused; at least one core has some
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
-            "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2, "variation.levels": 2}  # fmt: skip
+            "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2, "crossbar.levels": 2,
+            "variation.levels": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
            "noc.cores_per_router": 32, "noc.virtual_channels": 16, "noc.lanes": 256,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "noc.payload_flits": 1024,
@@ -50,8 +53,9 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
+           "crossbar.levels": (1 << 15) + 1, "crossbar.drift_exponent": 1, "crossbar.drift_spread": 1,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1),
-           "variation.levels": 1 << 16, "variation.jitter": 1 << 16}  # fmt: skip
+           "variation.levels": 1 << 16, "variation.jitter": 1 << 16, "variation.drift": 1 << 40}  # fmt: skip
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.
 LARGEST_CORE_COUNT = 1 << 20  # Tables by core fit into memory.
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
@@ -163,6 +167,30 @@ def check_energy(chip, where: str) -> None:
         raise ChipError(
             f"{where}: energy.io_pj: messages enter and leave at io.sites, and none is given; give them too"
         )
+
+
+def check_crossbar(chip, where: str) -> None:
+    """Check that a Chip's array has a pair of cells for each synapse, levels for its mantissas, and a whole drift."""
+    array, bits = chip.crossbar, chip.weights.bits
+    for key, lacks, reason in (
+        ("weights.sharing", chip.weights.sharing, "each synapse has cells of its own; set it to false"),
+        ("neuron.delay_max_steps", chip.neuron.delay_max_steps, "a row drives all its cells at once; set it to 0"),
+    ):
+        if array.limits and lacks:
+            raise ChipError(f"{where}: {key}: {chip.value(key)!r} does not go with a crossbar: {reason}")
+    if any(n < 1 for _, n in array.limits.values()):
+        raise ChipError(f"{where}: crossbar.{array.pairs}: 1 is less than the 2 cells of a pair")
+    if array.levels is not None and not 1 << bits - 2 <= array.levels - 1 <= 1 << bits - 1:
+        needed = (array.levels - 1).bit_length() + 1
+        raise ChipError(
+            f"{where}: crossbar.levels: pairs of cells of {array.levels} levels are weights of {needed} bits; set "
+            f"weights.bits = {needed}, not {bits}"
+        )
+    drift = {key: getattr(array, key) for key in ("drift_exponent", "drift_spread", "drift_start_s")}
+    given = [key for key, value in drift.items() if value is not None]
+    for key, value in drift.items():
+        if given and value is None:
+            raise ChipError(f"{where}: crossbar.{key}: missing key; a chip with crossbar.{given[0]} needs it")
 
 
 def check_state(state, where: str) -> None:

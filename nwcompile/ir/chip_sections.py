@@ -258,6 +258,35 @@ class Io:
 
 
 @dataclass(frozen=True)
+class Crossbar:
+    """The array of memory cells of an in-memory computing core. An axon drives a row, and a neuron reads a column.
+
+    A weight is the difference of two cells (a pair). Rows and columns limit the axons and neurons of a core, in
+    addition to section `core`. Without noise and drift the core computes what a digital core does. A conductance g is
+    g * (t / t0)^-nu at t seconds after programming; nu is drawn for each cell. Programs do not depend on the three keys
+    of the drift.
+    """
+
+    rows: int | None = None  # cells in a column; not given: any number
+    columns: int | None = None  # cells in a row; not given: any number
+    pairs: str | None = None  # what a pair takes two of: "rows" or "columns"; not given: the numbers above count pairs
+    levels: int | None = None  # conductance levels of a cell: mantissas are up to levels - 1 steps from 0
+    drift_exponent: float | None = None  # mean of nu, at least 0
+    drift_spread: float | None = None  # standard deviation of nu; no cell's nu is below 0
+    drift_start_s: float | None = None  # t0: seconds after programming; nothing drifts before
+
+    @property
+    def limits(self) -> dict[str, tuple[str, int]]:
+        """Limits of a core that the array sets: the array's key and the number, by key of section `core`."""
+        sizes = {"max_in_axons": ("rows", self.rows), "max_neurons": ("columns", self.columns)}
+        return {
+            limit: (f"crossbar.{name}", n // 2 if name == self.pairs else n)
+            for limit, (name, n) in sizes.items()
+            if n is not None
+        }
+
+
+@dataclass(frozen=True)
 class Variation:
     """Deviations of devices from the chip as designed; `nwcompile robustness` draws devices from them.
 
@@ -273,6 +302,8 @@ class Variation:
     dead: float | None = None  # fraction of neurons that never fire
     levels: int | None = None  # conductance levels of a memory cell; a stored weight is the difference of two cells
     jitter: float | None = None  # deviation of the time of each spike that enters the chip, in steps
+    noise: float | None = None  # read noise: deviation of a memory cell's conductance, drawn anew in each step
+    drift: float | None = None  # seconds since the memory cells were programmed; needs crossbar.drift_exponent
 
 
 def read_basis(source: str | None) -> str:
@@ -309,6 +340,7 @@ SECTIONS: dict[str, Any] = {
     "pool": PoolCost,
     "energy": Energy,
     "io": Io,
+    "crossbar": Crossbar,
     "variation": Variation,
 }
 KEYS = tuple(f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind))

@@ -159,9 +159,10 @@ def drop_registers(network: Network) -> Network:
     return replace(network, inputs=inputs, connections=tuple(c for c in network.connections if c.source not in written))
 
 
-def add_registers(network: Network) -> Network:
-    """Append the host's registers to the inputs of a fixed-point network; every backend computes the result."""
-    registers = {} if network.host is None else network.host.registers
+def add_registers(network: Network, registers: dict[str, str] | None = None) -> Network:
+    """Append registers, {input: layer}, to the inputs of a fixed-point network; by default those of its host."""
+    if registers is None:
+        registers = {} if network.host is None else network.host.registers
     registers = {name: layer for name, layer in registers.items() if name not in network.inputs}
     if not registers:
         return network

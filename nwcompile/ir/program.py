@@ -145,19 +145,25 @@ class Program:
 
     @cached_property
     def loaded_program(self) -> "Program":
-        """The same program with the registers that the host writes as inputs; every backend runs this form.
+        """The same program with the registers that the host writes as inputs; every backend runs this form."""
+        return self.with_registers()
 
-        A register is an input without axons. A value that is written in a step acts in the next step of its layer.
+    def with_registers(self, registers: dict[str, str] | None = None) -> "Program":
+        """Return the program with registers, {input: layer}, as further inputs; by default those of its host.
+
+        A register is an input without axons. A value that is written in a step acts in that step of its layer, but one
+        step later in a layer of offset 0, which comes first in a step.
         """
-        full = add_registers(self.network)
+        full = add_registers(self.network, registers)
         if full is self.network:
             return self
-        written = full.connections[len(self.network.connections) :]
-        offset = self.schedule.offset
+        n_own, offset = len(self.network.connections), self.schedule.offset
+        written = [c.replace(delay=int(offset[c.target] == 0)) for c in full.connections[n_own:]]
+        full = replace(full, connections=(*self.network.connections, *written))
         schedule = replace(
             self.schedule,
             offset={**offset, **{c.source: 0 for c in written}},
-            delay=(*self.schedule.delay, *(offset[c.target] for c in written)),
+            delay=(*self.schedule.delay, *(offset[c.target] or self.schedule.period for c in written)),
         )
         n_before = count_lines(self.network)
         n_written = count_lines(full) - n_before

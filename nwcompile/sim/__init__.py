@@ -11,6 +11,7 @@ options that exclude each other                      RunOptions               ru
 compare the backends with each other                 crosscheck               crosscheck.py
 compare a program with its float network             float_difference         float_difference.py
 device mismatch, and the accuracy that it costs      Devices, robustness      variation.py
+read noise of memory cells, new in each step         simulate_reads           read_noise.py
 check and convert inputs; lists of spiking lines     prepare_inputs; frames_of inputs.py
 predict the memory of a run                          verify_simulation        memory.py
 check the numbers that messages carry                verify_counts            values.py

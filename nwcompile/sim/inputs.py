@@ -25,6 +25,12 @@ class Inputs(dict):
     shape: tuple[int, int] = (1, 1)
     host_run: HostRun | None = None
 
+    def replace(self, changes: dict[str, np.ndarray]) -> "Inputs":
+        """Return a copy with further or other arrays `[B, T, *shape]`."""
+        changed = Inputs({**self, **changes})
+        changed.shape, changed.host_run = self.shape, self.host_run
+        return changed
+
 
 def append_step(inputs: Inputs) -> Inputs:
     """Append an empty step to prepared inputs."""
@@ -128,9 +134,7 @@ def add_constants(network: Network, samples: Inputs | None) -> Inputs | None:
     """Add the inputs that the compiler added to the network to prepared samples."""
     if samples is None or all(name in samples for name in network.inputs):
         return samples
-    grown = Inputs({**samples, **constant_inputs(network, *samples.shape)})
-    grown.shape, grown.host_run = samples.shape, samples.host_run
-    return grown
+    return samples.replace(constant_inputs(network, *samples.shape))
 
 
 def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]:

@@ -23,6 +23,14 @@ Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
   leak       the share that a neuron keeps in a step, b = 1 - decay/2^w, becomes b^max(1 + leak*e, 0). This multiplies
              its leak rate 1/tau, as leak currents vary. Membrane and current have an e each. Nothing changes if there
              is no leak, or if nothing is kept.
+  drift      w -> round(w * (t/t0)^-nu) for every stored weight, t = drift seconds after programming, if t > t0; nu is
+             max(exponent + spread*e, 0), with its own e. Exponent, spread and t0 are the chip's (`crossbar.drift_*`).
+             One cell of a pair holds |w|, the other 0, so a weight drifts as one cell (Joshi et al., Nature
+             Communications 11, 2473 (2020), and IBM's aihwkit, docs/source/pcm_inference.rst).
+  noise      every read of a cell gives w * (1 + noise*e), with a new e in each step. What a column reads adds up, so
+             the synaptic sum of a neuron gets round(noise * e * sqrt(sum (w*s)^2)) over the spikes s of its step, with
+             an e for each neuron, step and sample. Spikes of one source in a step are one read. Read noise is relative
+             to the conductance in both sources above. It is no part of the device's Program, but of its runs.
   jitter     a spike of an input line in step t comes in step t + round(jitter*e), with its own e, within the sample.
              Of spikes of a line that meet in a step, one remains. This changes the input, not the device's Program.
   dead       a neuron with r < dead ignores its input and never fires; a readout stays at 0.
@@ -30,7 +38,7 @@ Biases, resets to a value, clamps and refractory periods do not vary.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from numbers import Real
@@ -48,10 +56,12 @@ from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, label_array
 from nwcompile.sim.answers import record_for, warn_of_answers
 from nwcompile.sim.inputs import Inputs, prepare_inputs, repeat_lines
+from nwcompile.sim.read_noise import simulate_reads
 
 ERROR_CODE = "NW6106"
 MAX_DEVICES = 1_000_000  # More devices than this are a mistake: they would take weeks.
@@ -62,7 +72,7 @@ LARGEST_STATE_BITS = 32
 DECAY_BITS = 16
 SYNAPSE_BYTES = 30  # per synapse while a device is drawn and simulated
 STREAM = int.from_bytes(b"device")  # Spawn key that nothing else in this project uses.
-KINDS = ("weight", "stuck", "threshold", "leak", "dead", "jitter")
+KINDS = ("weight", "stuck", "threshold", "leak", "dead", "jitter", "drift", "noise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +90,7 @@ class Devices:
 
     def __post_init__(self):
         checked_fields(self)
+        _verify_drift(self.variation, self.program.chip)
 
     @checked()
     def device(self, index: int) -> Program:
@@ -124,23 +135,35 @@ class Devices:
             later = np.clip(step + np.rint(self.variation.jitter * e), 0, inputs.shape[1] - 1).astype(np.int64)
             moved[name] = np.zeros_like(inputs[name])
             moved[name][(sample, later, *line)] = inputs[name][(sample, step, *line)]
-        made = Inputs({**inputs, **moved, **repeat_lines(network, moved)})
-        made.shape, made.host_run = inputs.shape, inputs.host_run
-        return made
+        return inputs.replace({**moved, **repeat_lines(network, moved)})
+
+    def run(self, index: int, inputs: Inputs, backend: str = "sequence", device: str = "cpu", record="spikes") -> Run:
+        """Run device `index` on prepared inputs, int[B, T, *shape] by name, with its jitter and its read noise."""
+        program, inputs = self.device(index), self.jitter_spikes(inputs, index)
+        if not self.variation.noise:
+            return simulate(program, inputs, backend, device, record=record)
+        draws = {
+            node.name: self._make_rng("noise", index, i).standard_normal((*inputs.shape, *node.shape))
+            for i, node in enumerate(map(program.network.node, program.network.layers))
+        }
+        return simulate_reads(program, inputs, self.variation.noise, draws, backend, device, record)
 
     def _make_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
         """Return the random generator of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
+    @property
+    def _varies_weights(self) -> bool:
+        """Whether stored weights become other numbers, or are read as such."""
+        return any(getattr(self.variation, kind) for kind in ("weight", "levels", "drift", "noise"))
+
     @cached_property
     def _n_extra(self) -> dict[str, tuple[int, int]]:
         """Extra bits of the weights and of the state, by layer."""
         network = self.program.network
         return {
-            name: extra_bits(network, name)
-            if self.variation.weight or self.variation.threshold or self.variation.levels
-            else (0, 0)
+            name: extra_bits(network, name) if self.variation.threshold or self._varies_weights else (0, 0)
             for name in network.layers
         }
 
@@ -181,7 +204,7 @@ class Devices:
         if isinstance(connection, Injected):  # registers hold what the host writes
             bits = self._n_extra[connection.target][0]
             return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
-        if not (self.variation.weight or self.variation.stuck or self.variation.levels or dead.any()):
+        if not (self._varies_weights or self.variation.stuck or dead.any()):
             return connection.replace(
                 weight=(np.asarray(connection.weight, np.int64) << self._n_extra[connection.target][0]).astype(np.int32)
             )
@@ -193,10 +216,19 @@ class Devices:
         value *= 2.0 ** self._n_extra[connection.target][0]
         if self.variation.weight:
             value *= (1 + self.variation.weight * self._make_rng("weight", index, i).standard_normal(n_stored))[stored]
+        if self.variation.drift:
+            e = self._make_rng("drift", index, i).standard_normal(n_stored)
+            value *= self._age_cells(self.variation.drift, e)[stored]
         if self.variation.stuck:
             value[(self._make_rng("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
         return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
+
+    def _age_cells(self, seconds: float, e: np.ndarray) -> np.ndarray:
+        """Return the share of its conductance that each cell has left, for drawn numbers e, float64[cell]."""
+        array: Any = self.program.chip.crossbar  # `_verify_drift` has seen its three keys
+        since = max(seconds / array.drift_start_s, 1.0)
+        return since ** -np.maximum(array.drift_exponent + array.drift_spread * e, 0)
 
     def _vary_layer(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
         """Return layer i on device `index`."""
@@ -261,8 +293,9 @@ def verify_variation(given: Variation) -> None:
     for name, value in (asdict(given) | {"levels": None}).items():
         number, largest = isinstance(value, Real) and not isinstance(value, bool), LARGEST[f"variation.{name}"]
         if value is not None and not (number and 0 <= value <= largest):
-            if name == "jitter":
-                raise OptionError(f"jitter={shown(value)} must be a number of steps from 0 to {largest}")
+            if name in ("jitter", "drift"):
+                unit = "steps" if name == "jitter" else "seconds"
+                raise OptionError(f"{name}={shown(value)} must be a number of {unit} from 0 to {largest}")
             is_share = name in ("stuck", "dead")
             kind = "share, 0.01 for 1 %" if is_share else "standard deviation as a part of the value, 0.1 for 10 %"
             raise OptionError(f"{name}={shown(value)} must be a number from 0 to 1: a {kind}")
@@ -321,43 +354,53 @@ def robustness(
     device: str = "cpu",
     levels: int | None = None,
     jitter: float | None = None,
+    noise: float | None = None,
+    drift: float | None = None,
 ) -> Robustness:
     """Measure the accuracy of a program on `samples` devices with mismatch and faults, and on the ideal device.
 
     `x` is an input of `simulate`, `y` int[B] the labels. `weight`, `threshold` and `leak` are relative standard
     deviations (0.3 is 30 %); `stuck` and `dead` are shares of synapses and neurons; `levels` is the number of
     conductances of a memory cell, from 2; `jitter` is the standard deviation of the time of spikes that enter, in
-    steps. None takes the figure of the chip file's `[variation]`. The head of `nwcompile/sim/variation.py` defines
-    their effects. Equal arguments give equal devices on any number of threads; device i does not depend on the number
-    of devices. Raises OptionError if nothing varies or a number is out of range, and ModelError for unusable `x` or
-    `y`.
+    steps; `noise` is the relative standard deviation of each read of a cell; `drift` is the time since the cells were
+    programmed, in seconds. None takes the figure of the chip file's `[variation]`. The head of
+    `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on any number of threads;
+    device i does not depend on the number of devices. Raises OptionError if nothing varies or a number is out of range,
+    and ModelError for unusable `x` or `y`.
     """
     given = Variation(
-        weight=weight, threshold=threshold, leak=leak, stuck=stuck, dead=dead, levels=levels, jitter=jitter
+        weight=weight,
+        threshold=threshold,
+        leak=leak,
+        stuck=stuck,
+        dead=dead,
+        levels=levels,
+        jitter=jitter,
+        noise=noise,
+        drift=drift,
     )
-    ideal, *parts = iter_accuracies(program, x, y, given, samples, seed, backend, device)
+    ideal, *parts = iter_accuracies(program, x, y, [given], samples, seed, backend, device)
     return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
 
 def iter_accuracies(
-    program: Program, x, y, given: Variation, samples: int, seed: int, backend: str, device: str
+    program: Program, x, y, given: Sequence[Variation], samples: int, seed: int, backend: str, device: str
 ) -> Iterator[float]:
-    """Yield the accuracy of the ideal device, then of each device in turn."""
+    """Yield the accuracy of the ideal device, then of `samples` devices of each given variation in turn."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
     samples = check_int("samples", samples, 1, MAX_DEVICES)
     seed = check_int("seed", seed, 0, LARGEST_SEED)
-    devices = Devices(program, merge_variation(program.chip, given), seed)
+    variations = [merge_variation(program.chip, variation) for variation in given]
     inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
     labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
-
-    def device_accuracy(of: Program, inputs: Inputs) -> float:
-        return accuracy(simulate(of, inputs, backend, device, record=record_for(program.network)), labels)
-
-    yield device_accuracy(program, inputs)
-    for index in range(samples):
-        yield device_accuracy(devices.device(index), devices.jitter_spikes(inputs, index))
+    record = record_for(program.network)
+    yield accuracy(simulate(program, inputs, backend, device, record=record), labels)
+    for variation in variations:
+        devices = Devices(program, variation, seed)
+        for index in range(samples):
+            yield accuracy(devices.run(index, inputs, backend, device, record), labels)
 
 
 def merge_variation(chip: Chip, given: Variation) -> Variation:
@@ -369,7 +412,19 @@ def merge_variation(chip: Chip, given: Variation) -> Variation:
     }
     if all(value is None for value in both.values()):
         raise OptionError(
-            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or "
-            "jitter (on the command line --weight 0.1, ...), or write them into the [variation] of its chip file"
+            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels, "
+            "jitter, noise or drift (on the command line --weight 0.1, ...), or write them into the [variation] of its "
+            "chip file"
         )
-    return Variation(**both)
+    variation = Variation(**both)
+    _verify_drift(variation, chip)
+    return variation
+
+
+def _verify_drift(variation: Variation, chip: Chip) -> None:
+    """Raise OptionError if memory cells drift and the chip does not say how."""
+    if variation.drift and chip.crossbar.drift_exponent is None:
+        raise OptionError(
+            f"drift={variation.drift:g}: {chip.name} does not say how its memory cells drift; set "
+            "crossbar.drift_exponent, crossbar.drift_spread and crossbar.drift_start_s (on the command line --set)"
+        )

@@ -47,32 +47,47 @@ def test_robustness_prints_json_with_every_accuracy(labeled, command):
         1.0, wanted.mean, wanted.std, wanted.min, max(wanted.accuracies))  # fmt: skip
     assert doc["quantiles"]["0.5"] == wanted.quantile(0.5)
     assert doc["variation"] == {"weight": 0.5, "threshold": None, "leak": None, "stuck": None, "dead": None,
-                                "levels": None, "jitter": None}  # fmt: skip
+                                "levels": None, "jitter": None, "noise": None, "drift": None}  # fmt: skip
     assert (doc["seed"], doc["n_devices"], doc["n_devices_wanted"], doc["n_samples"]) == (2, 4, 4, 50)
     assert sum(doc["histogram"]["counts"]) == 4 and len(doc["histogram"]["edges"]) == 11
 
 
-def test_robustness_prints_a_table_of_levels_and_deviations(labeled, command):
-    code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --weight 0,0.5 --jitter 1")
+def test_robustness_prints_a_row_for_each_point(labeled, command):
+    line = "robustness net.nwc --input data.npz --samples 3 --levels 2,256 --noise 0,0.5 --jitter 1"
+    code, out, err = command(line)
     program = nw.Program.load("net.nwc")
     with np.load("data.npz") as data:
         found = [
-            [nw.robustness(program, data["x"], data["y"], 3, weight=w, jitter=1, levels=n) for w in (0.0, 0.5)]
+            nw.robustness(program, data["x"], data["y"], 3, noise=noise, jitter=1, levels=n)
             for n in (2, 256)
+            for noise in (0.0, 0.5)
         ]
-    cells = [[f"{100 * r.mean:.2f} +- {100 * r.std:.2f}" for r in row] for row in found]
-    assert code == 0 and len({cell for row in cells for cell in row}) == 4
-    head, ideal, _, names, *_, first, last = out.splitlines()
+    names = [(n, noise) for n in ("2", "256") for noise in ("0 %", "50 %")]
+    rows = [
+        [*name, *(f"{100 * x:.2f}" for x in (r.mean, r.std, r.min)), "3"] for name, r in zip(names, found, strict=True)
+    ]
+    assert code == 0 and len({tuple(row[2:]) for row in rows}) == 4
+    head, ideal, _, columns, *lines = out.splitlines()
     assert head == "tiny: jitter 1 steps; 3 devices of seed 0, 50 samples, backend sequence"
-    assert ideal == "ideal device: 100.00 %; below: mean +- standard deviation in %"
-    assert names.split("  ")[0] == "levels" and "weight 0 %" in names and "weight 50 %" in names
-    for line, n, row in ((first, "2", cells[0]), (last, "256", cells[1])):
-        assert [word.strip() for word in line.split("  ") if word.strip()] == [n, *row]
-    doc = json.loads(
-        command("robustness net.nwc --input data.npz --samples 3 --levels 2,256 --weight 0 --jitter 1 --json")[1]
-    )
-    assert [point["variation"]["levels"] for point in doc["points"]] == [2, 256]
-    assert [point["mean"] for point in doc["points"]] == [row[0].mean for row in found]
+    assert ideal == "ideal device: 100.00 %"
+    assert cells(columns) == ["levels", "noise", "mean %", "standard deviation", "worst %", "devices"]
+    assert [cells(line) for line in lines[-4:]] == rows
+    assert err.splitlines()[-1].startswith("12 of 12 devices: mean ")
+    doc = json.loads(command(f"{line} --json")[1])
+    assert [point["variation"]["levels"] for point in doc["points"]] == [2, 2, 256, 256]
+    assert [point["accuracies"] for point in doc["points"]] == [list(r.accuracies) for r in found]
+
+
+def cells(line: str) -> list[str]:
+    return [word.strip() for word in line.split("  ") if word.strip()]
+
+
+def test_robustness_prints_the_accuracy_over_the_time_since_programming(labeled, command):
+    drift = " ".join(f"--set crossbar.drift_{key}" for key in ("exponent=0.2", "spread=0.05", "start_s=20"))
+    code, out, _ = command(f"robustness net.nwc --input data.npz --samples 2 --drift 0,20,1e9 {drift}")
+    rows = [cells(line) for line in out.splitlines()[-3:]]
+    assert code == 0 and [row[0] for row in rows] == ["0 s", "20 s", "1e+09 s"]
+    assert rows[0][1:] == rows[1][1:] == ["100.00", "0.00", "100.00", "2"] != rows[2][1:]
 
 
 def test_robustness_of_equal_devices_has_bins_too(labeled, command):
@@ -95,6 +110,10 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
     doc = json.loads(out)
     assert code == 130 and "nwcompile: interrupted after 3 devices" in err
     assert (doc["ideal"], doc["accuracies"], doc["n_devices"], doc["n_devices_wanted"]) == (0.9, [0.8, 0.7, 0.6], 3, 20)
+    code, out, err = command("robustness net.nwc --input data.npz --samples 2 --weight 0.1,0.2,0.3")
+    assert code == 130 and "nwcompile: interrupted after 3 devices" in err
+    assert [cells(row) for row in out.splitlines()[-2:]] == [
+        ["10 %", "75.00", "5.00", "70.00", "2"], ["20 %", "60.00", "0.00", "60.00", "1"]]  # fmt: skip
     monkeypatch.setattr(verb, "iter_accuracies", interrupted(1))
     code, out, err = command(line)
     assert code == 130 and out == "" and err.endswith("nwcompile: interrupted; nothing was half-written\n")
@@ -105,8 +124,9 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
     [
         (
             "net.nwc --input data.npz",
-            "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or jitter (on "
-            "the command line --weight 0.1, ...), or write them into the [variation] of its chip file",
+            "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels, jitter, "
+            "noise or drift (on the command line --weight 0.1, ...), or write them into the [variation] of its chip "
+            "file",
         ),
         (
             "net.nwc --input data.npz --weight 30",
@@ -127,8 +147,8 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
             "x.npy: no labels; robustness needs them under the key y of a .npz file",
         ),
         ("net.nwc --input data.npz --leek 0.1",
-         "robustness: unknown flag '--leek'; choose one of: --leak, --backend, --dead, --device, --help, --input, "
-         "--jitter, --json, --levels, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
+         "robustness: unknown flag '--leek'; choose one of: --leak, --backend, --dead, --device, --drift, --help, "
+         "--input, --jitter, --json, --levels, --noise, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
     ],
 )  # fmt: skip
 def test_robustness_wrong_input_is_one_sentence(labeled, command, line, text):

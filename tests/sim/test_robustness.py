@@ -6,6 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.sim import BACKENDS
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices
 from tests.made.nets import FIXED, dense_net
 
@@ -58,7 +59,7 @@ def test_robustness_is_the_same_in_every_backend():
 
 
 VARIES = (
-    "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels or jitter (on the "
+    "tiny does not say how its devices differ: give weight, threshold, leak, stuck, dead, levels, jitter, noise or "
 )
 DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the value, 0.1 for 10 %"
 
@@ -66,11 +67,17 @@ DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({}, VARIES + "command line --weight 0.1, ...), or write them into the [variation] of its chip file"),
+        (
+            {},
+            VARIES
+            + "drift (on the command line --weight 0.1, ...), or write them into the [variation] of its chip file",
+        ),
         ({"weight": -0.1}, f"weight=-0.1 {DEVIATION}"),
         ({"threshold": float("nan")}, f"threshold=nan {DEVIATION}"),
         ({"leak": 30}, f"leak=30 {DEVIATION}"),
         ({"weight": "a lot"}, f"weight='a lot' {DEVIATION}"),
+        ({"noise": 2}, f"noise=2 {DEVIATION}"),
+        ({"drift": -1}, "drift=-1 must be a number of seconds from 0 to 1099511627776"),
         ({"stuck": 1.01}, "stuck=1.01 must be a number from 0 to 1: a share, 0.01 for 1 %"),
         ({"dead": float("inf")}, "dead=inf must be a number from 0 to 1: a share, 0.01 for 1 %"),
         ({"weight": 0.1, "samples": 0}, "samples=0 must be a whole number from 1 to 1000000"),
@@ -91,6 +98,15 @@ def test_robustness_says_what_it_needs(arguments, expected):
     with pytest.raises(nw.NwError) as error:
         nw.robustness(program(), **{"x": X, "y": np.zeros(40, int), "samples": 1, **arguments})
     assert str(error.value) == expected
+
+
+def test_robustness_runs_with_read_noise():
+    of = program()
+    inputs = prepare_inputs(of.network, X, None)[0]
+    devices = Devices(of, Variation(noise=0.5), 3)
+    wanted = [np.mean(devices.run(i, inputs).output.sum(1).argmax(1) == labels(of)) for i in range(3)]
+    found = nw.robustness(of, X, labels(of), samples=3, seed=3, noise=0.5)
+    assert found.accuracies == tuple(wanted) and 0 < found.mean < 1 and found.variation == Variation(noise=0.5)
 
 
 def test_robustness_takes_a_program():

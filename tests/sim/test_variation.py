@@ -201,6 +201,32 @@ def test_device_of_enough_levels_computes_what_the_program_does():
     assert crosscheck(device(of=ideal, levels=3, weight=0.2), x).agree
 
 
+def test_device_cells_drift_by_the_power_law_of_the_chip():
+    chip = {"core.max_in_axons": 300, "core.synapse_bits": 1 << 22, "core.max_neurons": 200,
+            "crossbar.drift_exponent": 0.05, "crossbar.drift_spread": 0.01, "crossbar.drift_start_s": 20}  # fmt: skip
+    network = dense_net(300, 200)
+    ideal, wide = (program(network, **chip | {"crossbar.drift_spread": spread}) for spread in (0.01, 1.0))
+    before = ideal.network.connections[0].weight.astype(float)
+    has = np.abs(before) == 5  # the largest, which rounding moves least
+    for seconds in (2e3, 2e7):
+        after = device(of=ideal, drift=seconds).network.connections[0].weight / 64
+        nu = -np.log(after[has] / before[has]) / np.log(seconds / 20)
+        assert nu.mean() == pytest.approx(0.05, abs=3e-4) and nu.std() == pytest.approx(0.01, rel=0.03)
+    for seconds in (5.0, 20.0):
+        assert np.array_equal(device(of=ideal, drift=seconds).network.connections[0].weight, before * 64)
+    assert np.abs(device(of=wide, drift=2e3).network.connections[0].weight).max() == 5 * 64  # no nu is below 0
+
+
+def test_drift_needs_a_chip_that_says_how_its_cells_drift():
+    for make in (lambda: device(drift=60.0), lambda: nw.robustness(program(), X, np.arange(3), drift=60)):
+        with pytest.raises(OptionError) as error:
+            make()
+        assert str(error.value) == (
+            "drift=60: tiny does not say how its memory cells drift; set crossbar.drift_exponent, "
+            "crossbar.drift_spread and crossbar.drift_start_s (on the command line --set)"
+        )
+
+
 def test_device_stuck_synapses_are_0_and_still_read():
     ideal = program()
     found = device(of=ideal, stuck=0.25)
@@ -313,4 +339,4 @@ def test_device_jitter_alone_leaves_the_program_and_takes_neuron_programs():
 
 def test_device_draws_of_a_kind_stay_as_they_were():
     """A kind that is added must not change the devices of a seed that are published."""
-    assert KINDS[:5] == ("weight", "stuck", "threshold", "leak", "dead")
+    assert KINDS[:6] == ("weight", "stuck", "threshold", "leak", "dead", "jitter")

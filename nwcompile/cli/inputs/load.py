@@ -19,7 +19,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 
 ERROR_CODE = "NW1004"
-AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "variation.")
+AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "crossbar.drift_", "variation.")
 GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
 SUFFIXES = ("nir", "net", "nwc")
 PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")

@@ -6,9 +6,10 @@ from functools import cache
 import numpy as np
 
 from nwcompile.errors import Violation
-from nwcompile.ir.arithmetic import effective_weight, mantissa_range, mantissa_step
+from nwcompile.ir.arithmetic import effective_weight, mantissa_step
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, synapse_list
+from nwcompile.ir.connection import Connection, Sparse, synapse_list
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
@@ -283,7 +284,7 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         has = f"{can.exponent_min}..{can.exponent_max}"
         yield Violation("weight exponent", where, connection.exponent, has, "rescale the weights")
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
-    low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
+    low, high = chip.mantissa_range(bits, connection.sign_mode)
     weight = np.asarray(connection.weight)
     if weight.size and (weight.min() < low or weight.max() > high):
         worst = int(weight.max()) if weight.max() > high else int(weight.min())
@@ -319,6 +320,25 @@ def sign_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         advice = f"give each one sign ({len(both)} have both); without a given mapping the compiler copies them, "
         advice += "unless one of several output layers sends to itself with both signs"
         yield Violation("signs of a source", name, "both", "one", advice)
+
+
+def cell_violations(network: Network, chip: Chip) -> Iterator[Violation]:
+    """Yield layers with several synapses from one source to one neuron, if a core is a crossbar with cells for one."""
+    for name in network.layers if chip.crossbar.limits else ():
+        into = [c for c in network.into(name) if not isinstance(c, Injected)]
+        for source in dict.fromkeys(c.source for c in into):
+            alike = [c for c in into if c.source == source]
+            if len(alike) == 1 and not isinstance(alike[0], Sparse):
+                continue
+            cells = np.zeros(0, np.int64)
+            for c in alike:
+                pre, post, place = synapse_list(c, network.node(source).shape)
+                used = np.ravel(c.weight)[place] != 0
+                cells = np.append(cells, (pre * network.node(name).n_neurons + post)[used])
+            n_alike = int(np.unique(cells, return_counts=True)[1].max(initial=0))
+            if n_alike > 1:
+                advice = "add up their weights in one connection"
+                yield Violation("synapses from a source to a neuron", f"{source} -> {name}", n_alike, 1, advice)
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:

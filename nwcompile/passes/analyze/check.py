@@ -135,7 +135,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
     violations = _layer_violations(network, chip, on_multi_spike)
     if network.is_fixed:
         violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
-        violations += capability.sign_violations(network, chip)
+        violations += [*capability.sign_violations(network, chip), *capability.cell_violations(network, chip)]
     violations += pool_violations(network, chip)
     if not chip.family.has_barrier and schedule.period > 1:  # nothing ends a phase
         advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
@@ -180,7 +180,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            advice += f" or raise core.{resource.limit_key}"
+            advice += f" or raise {chip.limit_key(resource.limit_key)}"
             for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
                 where = f"{network.layers[layer]} -> {place}"
                 violations.append(Violation(resource.name, where, int(used[c]), int(limit[c]), advice))
@@ -250,7 +250,8 @@ def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         alone = [(source, taken) for source, taken in n.items() if taken > limit.max()]
         for source, taken in alone or [(f"{len(n)} sources", sum(n.values()))]:
             if taken > limit.max():
-                advice = f"one neuron of {target} alone takes {taken}: give it fewer inputs or raise core.max_in_axons"
+                advice = f"one neuron of {target} alone takes {taken}: give it fewer inputs or raise "
+                advice += chip.limit_key("max_in_axons")
                 where = f"{source} -> {target}"
                 yield Violation(RESOURCES[IN_AXONS].name, where, taken, int(limit.max()), advice)
 

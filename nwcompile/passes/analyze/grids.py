@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.arithmetic import mantissa_range, mantissa_step, round_mantissa
+from nwcompile.ir.arithmetic import mantissa_step, round_mantissa
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
@@ -64,7 +64,7 @@ class WeightGrid:
         """Return the grid of a sign mode."""
         can = chip.weights
         step = mantissa_step(bits, can.bits, can.step, mode)
-        low, high = mantissa_range(bits, can.bits, can.step, mode)
+        low, high = chip.mantissa_range(bits, mode)
         unit = step if low % step == 0 else high
         finest = min(max(can.exponent_min, 1 - (unit & -unit).bit_length()), can.exponent_max)
         room = int(np.floor(np.log2(can.effective_limit / (high or -low)) + NOISE))
@@ -132,10 +132,11 @@ class WeightGrid:
 
 def holds_mantissas(weight: np.ndarray, chip: Chip, sign_mode: str, bits: int | None = None) -> bool:
     """Return whether the chip stores these integers as mantissas of a connection of `bits` (None: the chip's width)."""
-    form = bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
-    low, high = mantissa_range(*form)
+    can, bits = chip.weights, bits or chip.weights.bits
+    low, high = chip.mantissa_range(bits, sign_mode)
     inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
-    return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
+    step = mantissa_step(bits, can.bits, can.step, sign_mode)
+    return bool(inside and not np.any((weight.astype(np.int64) - low) % step))
 
 
 def round_threshold(value: np.ndarray, strict: bool, chip: Chip) -> tuple[np.ndarray, bool]:

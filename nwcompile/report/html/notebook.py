@@ -114,7 +114,7 @@ def html_of_chip(chip: Chip) -> str:
     routers = f"{grouped(chip.n_cores)}: {noc.columns} x {noc.rows} routers, {noc.cores_per_router} each"
     figures = [
         ("cores", routers, "noc.columns"),
-        *((f"{r.name} per core", _limit_text(chip, r), f"core.{r.limit_key}") for r in RESOURCES),
+        *((f"{r.name} per core", _limit_text(chip, r), chip.limit_key(r.limit_key)) for r in RESOURCES),
         ("weights", count_text(chip.weights.bits, "bit"), "weights.bits"),
         ("states", count_text(chip.state.bits, "bit"), "state.bits"),
         ("neurons", "programmable", "neuron.programmable") if chip.neuron.programmable else reset,
