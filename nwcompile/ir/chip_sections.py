@@ -264,7 +264,7 @@ class Crossbar:
     A weight is the difference of two cells (a pair). Rows and columns limit the axons and neurons of a core, in
     addition to section `core`. Without noise and drift the core computes what a digital core does. A conductance g is
     g * (t / t0)^-nu at t seconds after programming; nu is drawn for each cell. Programs do not depend on the three keys
-    of the drift.
+    of the drift. Deviations of writing and reading a cell are in section `variation` (`weight`, `noise`).
     """
 
     rows: int | None = None  # cells in a column; not given: any number

@@ -334,7 +334,7 @@ def cell_violations(network: Network, chip: Chip) -> Iterator[Violation]:
             for c in alike:
                 pre, post, place = synapse_list(c, network.node(source).shape)
                 used = np.ravel(c.weight)[place] != 0
-                cells = np.append(cells, (pre * network.node(name).n_neurons + post)[used])
+                cells = np.append(cells, (pre.astype(np.int64) * network.node(name).n_neurons + post)[used])
             n_alike = int(np.unique(cells, return_counts=True)[1].max(initial=0))
             if n_alike > 1:
                 advice = "add up their weights in one connection"
