@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/mapping.py
     .venv/bin/python benchmarks/mapping.py --net dvs --method striped,metis,floorline+routed@sneap --cores 42,126
 
-A method is PARTITIONER[:OBJECTIVE][+PLACER][@CORES[/US]], the placer `anneal` unless it is named; `sneap` is the
+A method is PARTITIONER[:OBJECTIVE][+PLACER][@CORES[/US]], the placer `anneal` unless it is named. A partitioner or
+placer is one of nwcompile or of `OWN_...` below, or a function of one's own as module:function. `sneap` is the
 frozen baseline: METIS and annealing (over a million moves), the lowest predicted EDP of five seeds. CORES is a number,
 or `sneap`: as many as the row of that baseline took. US is the longest step that may be predicted, `sneap` that row's:
 `floorline:traffic@sneap/sneap` is the fewest hops at equal step time. One table, a comparison with the baseline, and
@@ -37,25 +38,33 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from benchmarks.halving import halve
-from benchmarks.mapping_nets import NETS, Net
+from benchmarks.mapping_methods import hysmap, partition_by_neuromap, place_by_neuromap
+from benchmarks.mapping_nets import NETS as OUR_NETS
+from benchmarks.mapping_nets import Net
+from benchmarks.mapping_published import PUBLISHED
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
+from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.artifact import write_files
+from nwcompile.ir.options import OBJECTIVES
 from nwcompile.passes.emit import interleave_visits
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import PLACERS, place
+from nwcompile.plugins import import_function
 from nwcompile.report.export.sanafe import sanafe_files
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
+NETS = OUR_NETS | PUBLISHED
 SNEAP_SEEDS = range(5)
 TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
-OWN = {"halving": halve}  # by name: partitioners that are not in the package
+OWN_PARTITIONERS = {"halving": halve, "neuromap": partition_by_neuromap, "hysmap": hysmap}  # not in the package
+OWN_PLACERS = {"neuromap": place_by_neuromap}
 METHODS = [
-    *("sneap", *PARTITIONERS, *OWN, "neumap+neumap"),
+    *("sneap", *PARTITIONERS, "halving", "neumap+neumap", "neuromap+neuromap"),
     *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
     *("floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"),
 ]
@@ -177,11 +186,20 @@ def plots(name: str, rows: list[dict]) -> None:
 
 def one(args) -> dict:
     """The figures of one net, method and number of cores."""
-    kept = args.one / args.net
+    return measure(load_net(args.net, args.one, args.reference), args)
+
+
+def load_net(name: str, folder: Path, reference: Path = REFERENCE) -> Net:
+    """The net of that name, made once and kept in the folder."""
+    kept = folder / name
     if not kept.exists():
-        kept.with_suffix(".new").write_bytes(pickle.dumps(NETS[args.net](args.reference)))
+        kept.with_suffix(".new").write_bytes(pickle.dumps(NETS[name](reference)))
         kept.with_suffix(".new").replace(kept)
-    net = pickle.loads(kept.read_bytes())
+    return pickle.loads(kept.read_bytes())
+
+
+def measure(net: Net, args) -> dict:
+    """The figures of a net mapped by a method; `least` ones are bounds for every mapping on as many cores."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     start, before = time.process_time(), _peak_mib()
     try:
@@ -198,7 +216,7 @@ def one(args) -> dict:
         "hottest link": figures.hottest_link_cycles, "predicted us": figures.step_us, **balance(program),
         "nJ a step": None if figures.sample_nj is None else figures.sample_nj / _n_hardware(program, n_steps),
     }  # fmt: skip
-    if not args.predict_only:
+    if not args.predict_only and net.runs:
         run = nw.simulate(program, net.x, "cycle", steps=None if net.x is not None else net.steps, window=net.window)
         measured = measured_figures(program, run)
         row["measured us"] = measured.step_us
@@ -206,6 +224,9 @@ def one(args) -> dict:
             row["nJ a step"] = measured.sample_nj / len(run.link_flits)
             row["EDP J s"] = run.seconds * run.energy_pj["total"] * 1e-12
             row["balance EDP"] = row["balance us"] / measured.step_us * row["EDP J s"]
+        least = find_lower_bounds(program, run, figures.cores)
+        row["least us"] = least.step_us
+        row["least EDP J s"] = least.edp_nj_us and least.edp_nj_us * run.n_samples**2 * 1e-15
     if args.sanafe:
         row |= judged(program, net, args.sanafe)
     return {**row, "seconds": seconds, "peak MiB more": memory}
@@ -224,10 +245,12 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     cores, _, limit = cores.partition("/")
     way, _, placer = way.partition("+")
     partitioner, _, optimize = way.partition(":")
+    if optimize and optimize not in OBJECTIVES:
+        partitioner, optimize = way, ""
     options = nw.Options(
         seed=seed,
-        partitioner=OWN.get(partitioner, partitioner),
-        placer=placer or "anneal",
+        partitioner=_function(partitioner, OWN_PARTITIONERS),
+        placer=_function(placer or "anneal", OWN_PLACERS),
         optimize=optimize or args.optimize,
         n_cores=int(cores) if cores else None,
         step_limit_us=float(limit) if limit else None,
@@ -237,6 +260,11 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     if partitioner == "floorline":  # the others are as their papers have them, which know no order of visits
         mapping = interleave_visits(mapping, net.network, net.chip, net.activity)
     return net.emitted(mapping)
+
+
+def _function(name: str, own: dict):
+    """A method of nwcompile by name, or a function from `own` or from the module that the name says."""
+    return import_function(name, nw.OptionError, "NW1103") if ":" in name else own.get(name, name)
 
 
 def _predicted_edp(program: nw.Program, net: Net) -> float:

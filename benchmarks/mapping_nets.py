@@ -3,10 +3,11 @@
 dvs: the DVS-gesture net of reference/models, 1000 hardware steps on Loihi 1 with 10-bit weights. cnn: the sinabs CNN
 of reference/nir on frames of its recordings' size. mnist: the demo's net. random: 20,000 neurons that fire by biases
 and send at random. potjans: the cortical microcircuit of Potjans and Diesmann (Cereb. Cortex 24(3), 2014, table 5) at
-10 % of its cells, driven by biases at its rates. vgg9: a spiking VGG-9 on 32 x 32 x 3 (Lee et al., Front. Neurosci. 14,
-2020: 64-64-P-128-128-P-256-256-256-P-1024-10) with random weights, its pools spiking too: 275,466 neurons; vgg9-8 and
-vgg9-16 are the same layers on smaller images. million: the same layers on 64 x 64 x 3, 1,098,762 neurons, on 16 chips.
-sheet: 100,000 neurons on a plane, 500 synapses each with neurons near it, one in ten anywhere: 50 M synapses.
+10 % of its cells, driven by biases at its rates; potjans2: the same on Loihi 2. vgg9: a spiking VGG-9 on 32 x 32 x 3
+(Lee et al., Front. Neurosci. 14, 2020: 64-64-P-128-128-P-256-256-256-P-1024-10) with random weights, its pools spiking
+too: 275,466 neurons; vgg9-8 and vgg9-16 are the same layers on smaller images. million: the same layers on
+64 x 64 x 3, 1,098,762 neurons, on 16 chips. sheet: 100,000 neurons on a plane, 500 synapses each with neurons near it,
+one in ten anywhere: 50 M synapses.
 """
 
 from collections.abc import Callable
@@ -40,6 +41,7 @@ class Net(NamedTuple):
     x: np.ndarray | None
     steps: int
     window: str = "aligned"
+    runs: bool = True  # False: only the activity is known, and mappings are not run
 
     def emitted(self, mapping: nw.Mapping) -> nw.Program:
         """The program of a mapping."""
@@ -87,13 +89,13 @@ def random(reference: Path) -> Net:
     chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
     spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point, bias=net["bias"] << 6)
     edge = nw.Sparse("n", "n", net["src"], net["dst"], net["w"].astype(np.int8), delay=1)
-    return _driven(nw.Network.from_arrays({"n": (spec, (20_000,))}, [edge]), chip, 100)
+    return drive(nw.Network.from_arrays({"n": (spec, (20_000,))}, [edge]), chip, 100)
 
 
-def potjans(reference: Path) -> Net:
+def potjans(reference: Path, chip_file: str = "loihi1") -> Net:
     """Cells and synapses of each pair of populations at a tenth of the cells; steps of 1 ms."""
     rng, edges, layers = np.random.default_rng(0), [], {}
-    chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
+    chip = nw.Chip.load(chip_file).replace(NO_AXON_LIMITS)
     sizes = {name: round(n / 10) for name, (n, _) in POPULATIONS.items()}
     for name, (_, hertz) in POPULATIONS.items():
         bias = rng.integers(0, max(1, round(2 * hertz)), sizes[name], endpoint=True) << 6  # 1000 a spike, 1 ms a step
@@ -105,7 +107,7 @@ def potjans(reference: Path) -> Net:
             sign = 1 if source.endswith("e") else -4
             if n:
                 edges.append(nw.Sparse(source, target, pre, post, np.full(n, sign, np.int8), delay=1))
-    return _driven(nw.Network.from_arrays(layers, edges), chip, 1000)
+    return drive(nw.Network.from_arrays(layers, edges), chip, 1000)
 
 
 def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) -> Net:
@@ -138,7 +140,7 @@ def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) ->
         layers[name], before, n = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name, width
     network = nw.Network.from_arrays(layers, edges, {"in": (3, side, side)})
     x = (rng.random((1, 4, 3, side, side)) < 0.1).astype(np.int8)
-    return _driven(network, chip, 4, x)
+    return drive(network, chip, 4, x)
 
 
 def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
@@ -160,6 +162,7 @@ def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
 
 NETS: dict[str, Callable[[Path], Net]] = {
     "dvs": dvs, "cnn": cnn, "mnist": mnist, "random": random, "potjans": potjans, "vgg9": vgg9,
+    "potjans2": lambda at: potjans(at, "loihi2"),
     "vgg9-8": lambda at: vgg9(at, 8), "vgg9-16": lambda at: vgg9(at, 16), "million": lambda at: vgg9(at, 64, (32, 16)),
     "sheet": sheet,
 }  # fmt: skip
@@ -169,7 +172,7 @@ def _of(program: nw.Program, x: np.ndarray, steps: int) -> Net:
     return Net(program.network, program.chip, program.activity, x, steps)
 
 
-def _driven(network: nw.Network, chip: nw.Chip, steps: int, x: np.ndarray | None = None) -> Net:
+def drive(network: nw.Network, chip: nw.Chip, steps: int, x: np.ndarray | None = None) -> Net:
     """A net with the activity of `steps` steps, of input x or by itself."""
     base = Net(network, chip, Activity.uniform(network, 1), x, steps)
     mapping = partition(network, chip, base.activity, nw.Options(partitioner="sequential")).mapping

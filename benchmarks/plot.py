@@ -47,3 +47,35 @@ def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> Markup:
 
 def _text(text: str, x: float, y: float, anchor: str, color: str = "#222222") -> Markup:
     return tag("text", text, x=x, y=y, text_anchor=anchor, fill=color)
+
+
+def ratio_plot(title: str, marked: str, lines: dict[str, tuple[dict[str, float], float | None]]) -> str:
+    """An SVG with one line of dots each: ratios by name on a logarithmic axis, and a bar at a bound if it is given.
+
+    The dot of the name `marked` is colored; every dot tells its name and value.
+    """
+    left, gap = 150, 26
+    ratios = [value for dots, bound in lines.values() for value in [*dots.values(), *([bound] if bound else [])]]
+    height = TOP + gap * len(lines) + 50
+    x = Axis(ratios, left, WIDTH - RIGHT, log=True)
+    marks = [_text(title, WIDTH / 2, 22, "middle")]
+    for v in x.ticks():
+        marks += [
+            _line(x.at(v), TOP, x.at(v), height - 40, "#e3e6ea"),
+            _text(number(v), x.at(v), height - 22, "middle"),
+        ]
+    for i, (name, (dots, bound)) in enumerate(lines.items()):
+        y = TOP + gap * (i + 0.5)
+        marks.append(_text(name, left - 10, y + 4, "end"))
+        if bound:
+            bar = {"d": f"M{x.at(bound):.1f} {y - 9:.1f}V{y + 9:.1f}", "stroke": "#222222", "stroke_width": 2}
+            marks.append(tag("path", tag("title", f"bound: {bound:.2f}"), **bar))
+        for method, value in sorted(dots.items(), key=lambda pair: pair[0] == marked):
+            about, is_marked = tag("title", f"{method}: {value:.2f}"), method == marked
+            color = COLORS[0] if is_marked else COLORS[4]
+            opacity = None if is_marked else "0.5"
+            marks.append(
+                tag("circle", about, cx=x.at(value), cy=y, r=6 if is_marked else 4, fill=color, opacity=opacity)
+            )
+    place = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH} {height}"}
+    return tag("svg", *marks, style=STYLE, **place)
