@@ -61,18 +61,16 @@ def write_files(record: dict) -> None:
 def write_page(record: dict) -> str:
     """Return docs/leaderboard.md."""
     rows, table = record["rows"], standings(record["rows"])
-    first = sum(s.values[OURS[s.goal]] <= CLOSE * min(s.values.values()) for s in table)
-    seconds = sum(row["row s"] for row in rows)
-    waiting = [net for net in CONTESTS if not {(net, method) for method in methods_of(net)} <= _measured(rows)]
-    lines = [HEAD.format(first=first, all=len(table), limit=record["settings"]["limit"]), *_standing_table(table)]
+    measured = {(row["net"], row["method"]) for row in rows}
+    waiting = [net for net in CONTESTS if not {(net, method) for method in methods_of(net)} <= measured]
+    full = [s for s in table if s.net not in waiting]
+    first = sum(s.values[OURS[s.goal]] <= CLOSE * min(s.values.values()) for s in full)
+    lines = [HEAD.format(first=first, all=len(full), limit=record["settings"]["limit"]), *_standing_table(table)]
     if waiting:
-        lines += ["", f"Not all methods are measured yet on {', '.join(waiting)}."]
-    lines += [AFTER, *_method_table(table), TAIL.format(code=OWN_METHOD.read_text().strip(), minutes=seconds / 120)]
+        lines += ["", f"Not counted, because not all methods are measured yet: {', '.join(waiting)}."]
+    seconds = sum(row["row s"] for row in rows)
+    lines += [AFTER, *_method_table(table), TAIL.format(code=OWN_METHOD.read_text().strip(), seconds=seconds)]
     return "\n".join(lines)
-
-
-def _measured(rows: list[dict]) -> set[tuple[str, str]]:
-    return {(row["net"], row["method"]) for row in rows}
 
 
 def _standing_table(table: list[Standing]) -> list[str]:
@@ -183,5 +181,5 @@ Nets of SNEAP and EdgeMap are missing because the tables of their sizes could no
 | placers `hilbert`, `force` | ASPLOS'23 | the curve on rectangles, the share of swapped pairs |
 | placer `hill-climb` | MASS, arXiv 2506.11286 | the order of moves |
 
-The docstring of each method has the details. All rows together take {minutes:.0f} minutes on two idle cores.
+The docstring of each method has the details. The rows of this page took {seconds:.0f} s of processor time.
 """
