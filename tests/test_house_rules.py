@@ -205,7 +205,7 @@ def test_the_package_stays_within_its_lines():
     n_lines = {file: len(file.read_text().splitlines()) for file in files()}
     counts = {
         "package": sum(n_lines.values()),
-        "core": sum(n for file, n in n_lines.items() if PACKAGE / "nn" not in file.parents),
+        "core": sum(n for file, n in n_lines.items() if not {PACKAGE / "nn", PACKAGE / "families"} & {*file.parents}),
     }
     print(f"lines: {counts} of {budget}")
     assert all(counts[name] <= most for name, most in budget.items()), f"{counts} of {budget}: cut, or raise the budget"

@@ -185,7 +185,8 @@ def packages() -> list[str]:
 @pytest.mark.parametrize("package", packages())
 def test_no_folders_of_a_package_import_each_other_in_a_circle(package):
     pairs = {(within(package, a), within(package, b)) for a, b in imports()}
-    assert circles((a, b) for a, b in pairs if a and b and a != b) == []
+    skipped = {None, "families"} if package == "nwcompile" else {None}  # each file of a family belongs to a layer
+    assert circles(pair for pair in pairs if pair[0] != pair[1] and not skipped & {*pair}) == []
 
 
 def test_circles_are_found():

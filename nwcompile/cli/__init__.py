@@ -3,7 +3,8 @@
 Exit code 0: success; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
 130: interrupted.
 
-shared by all verbs                        verbs.py (their list), arguments.py (flags), inputs/, outputs/
+shared by all verbs                        verbs.py (their list), inputs/, outputs/
+flags                                      arguments.py (of each verb), flags/ (shared)
 a model for a chip                         compile.py, check.py, estimate.py, show.py, bits.py (bits_file.py: its file)
 running a program                          simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
 many points; other tools; recorded spikes  sweep.py; export.py; verify.py

@@ -1,31 +1,37 @@
 """Arguments: the flags of every verb. Errors about unknown flags list the choices, nearest spelling first."""
 
 import argparse
-import tomllib
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 
 from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
+from nwcompile.cli.flags.shared import (
+    DEFAULTS,
+    METHODS,
+    MODEL,
+    add_backend,
+    add_calibration,
+    add_chip,
+    add_float_model,
+    add_input,
+    add_model,
+    add_model_flags,
+    add_multi_spike,
+    add_options,
+    add_trace,
+    add_widths,
+)
+from nwcompile.cli.flags.types import InAnyCase, OneOf, SomeOf, read_setting, to_float, to_int, to_numbers
 from nwcompile.errors import NwWarning, OptionError, error_titles, unknown_choice
-from nwcompile.frontend.nir.dialects import DIALECTS
-from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
-from nwcompile.ir.readout import RULES
-from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
+from nwcompile.sim import BACKENDS, RECORDS, WINDOWS
 from nwcompile.sim.crosscheck import AGAINST
 
 ERROR_CODE = "NW1001"
-MODEL = (
-    "a .nir file, a lava-dl .net file, demo (a trained network of handwritten digits), or package.module:factory (it "
-    "returns a torch module, (module, example input), (module, example input, layout), or a Network)"
-)
 PROGRAM = "a program from nwcompile compile"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
-DEFAULTS = Options()
-METHODS = ("partitioner", "placer")  # options that a function can be, as module:function
 SHELLS = ("bash", "zsh", "tcsh")  # shells with completion
 OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # accepted for one release, with a warning
 
@@ -64,7 +70,7 @@ def add_arguments(parser: Parser, verb: str) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        type=_read_setting,
+        type=read_setting,
         help="override a key of the chip file, like noc.buffer_flits=4",
     )
     PARSERS[verb](parser)
@@ -93,10 +99,10 @@ def read_options(args: argparse.Namespace) -> Options:
 
 
 def _add_compile(parser: Parser) -> None:
-    _add_model(parser)
-    _add_chip(parser, required=True)
-    _add_calibration(parser)
-    _add_options(parser)
+    add_model(parser)
+    add_chip(parser, required=True)
+    add_calibration(parser)
+    add_options(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-o", "--output", metavar="DIR", help="folder for net.nwc and report.{json,html}")
     what.add_argument("--plan-only", action="store_true", help="print the mapping and its cost; write nothing")
@@ -105,14 +111,14 @@ def _add_compile(parser: Parser) -> None:
 
 
 def _add_check(parser: Parser) -> None:
-    _add_model(parser, PROGRAM_OR_MODEL)
-    _add_chip(parser, required=False)
-    _add_calibration(parser)
-    _add_options(parser)
+    add_model(parser, PROGRAM_OR_MODEL)
+    add_chip(parser, required=False)
+    add_calibration(parser)
+    add_options(parser)
 
 
 def _add_estimate(parser: Parser) -> None:
-    _add_model(parser)
+    add_model(parser)
     parser.add_argument(
         "--chips",
         default="all",
@@ -120,15 +126,15 @@ def _add_estimate(parser: Parser) -> None:
         help="chip names or .toml files (default: all of `nwcompile chips list`; boards if their chip is too small)",
     )
     parser.add_argument("--input", metavar="X.npz", help="sample inputs (or demo), for times, energies and operations")
-    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
-    _add_options(parser, replace(DEFAULTS, partitioner="coarse"))
+    parser.add_argument("--samples", type=to_int, metavar="N", help="use the first N samples only")
+    add_options(parser, replace(DEFAULTS, partitioner="coarse"))
 
 
 def _add_sweep(parser: Parser) -> None:
     add = parser.add_argument
     add("plan", metavar="PLAN.toml", help="model, chip, input and the [grid] of settings; see docs/sweep.md")
     add("-o", "--output", required=True, metavar="DIR", help="folder of sweep.jsonl and sweep.html, new or to continue")
-    add("--processes", type=_to_int, metavar="N", help="points computed in parallel (default: all CPU cores)")
+    add("--processes", type=to_int, metavar="N", help="points computed in parallel (default: all CPU cores)")
     add(
         "--cluster",
         metavar="dask|ADDRESS",
@@ -144,9 +150,9 @@ def _add_sweep(parser: Parser) -> None:
 
 
 def _add_simulate(parser: Parser) -> None:
-    _add_model(parser, "a .nwc program; or, for the float network, " + MODEL)
-    _add_input(parser)
-    _add_backend(parser, "cycle for a program, reference for a float network")
+    add_model(parser, "a .nwc program; or, for the float network, " + MODEL)
+    add_input(parser)
+    add_backend(parser, "cycle for a program, reference for a float network")
     _add_window(parser)
     parser.add_argument(
         "--record",
@@ -158,7 +164,7 @@ def _add_simulate(parser: Parser) -> None:
     parser.add_argument(
         "--profile", action="store_true", help="show where the cycles go: phases, latencies, links, critical paths"
     )
-    _add_trace(parser)
+    add_trace(parser)
     _add_stream(parser, "one sample of unlimited length, in constant memory")
     _add_checkpoint(parser)
     written = "file for spikes, states and counters; with --stream, for spikes as text (-: standard output)"
@@ -192,28 +198,28 @@ def _add_checkpoint(parser: Parser) -> None:
 
 
 def _add_evaluate(parser: Parser) -> None:
-    _add_model(parser, PROGRAM_OR_MODEL)
-    _add_input(parser)
-    _add_backend(parser, "sequence")
-    _add_chip(parser, required=False)
-    _add_float_model(parser)
-    _add_calibration(parser)
-    _add_options(parser)
+    add_model(parser, PROGRAM_OR_MODEL)
+    add_input(parser)
+    add_backend(parser, "sequence")
+    add_chip(parser, required=False)
+    add_float_model(parser)
+    add_calibration(parser)
+    add_options(parser)
 
 
 def _add_bits(parser: Parser) -> None:
-    _add_model(parser)
-    _add_chip(parser, required=True)
+    add_model(parser)
+    add_chip(parser, required=True)
     parser.add_argument(
         "--input", required=True, metavar="X.npz", help=".npz (x, and labels y) or .npy: [B, T, *shape]"
     )
-    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
+    parser.add_argument("--samples", type=to_int, metavar="N", help="use the first N samples only")
     parser.add_argument("--labels", metavar="Y.npy", help="labels, if the file of --input has none")
     parser.add_argument("--drop", required=True, metavar="PERCENT", help="largest loss of accuracy in points, like 1%%")
-    _add_calibration(parser)
-    _add_widths(parser)
-    parser.add_argument("--seed", type=_to_int, metavar="N", help="seed for drawing calibration samples (default: 0)")
-    _add_multi_spike(parser)
+    add_calibration(parser)
+    add_widths(parser)
+    parser.add_argument("--seed", type=to_int, metavar="N", help="seed for drawing calibration samples (default: 0)")
+    add_multi_spike(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="file for the widths, for --bits")
 
 
@@ -224,12 +230,12 @@ def _add_robustness(parser: Parser) -> None:
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
     parser.add_argument(
         "--samples",
-        type=_to_int,
+        type=to_int,
         default=100,
         metavar="N",
         help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
     )
-    parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
+    parser.add_argument("--seed", type=to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     for name, text in (
         ("weight", "relative standard deviation of every stored weight, 0.1 for 10 %%"),
         ("threshold", "relative standard deviation of every neuron's threshold"),
@@ -243,17 +249,17 @@ def _add_robustness(parser: Parser) -> None:
     ):
         parser.add_argument(
             f"--{name}",
-            type=partial(_to_numbers, _to_int if name == "levels" else _to_float),
+            type=partial(to_numbers, to_int if name == "levels" else to_float),
             metavar="X[,X...]",
             help=f"{text}; several values make a table (default: the chip file's)",
         )
-    _add_backend(parser, "sequence")
+    add_backend(parser, "sequence")
     parser.set_defaults(backend="sequence")
 
 
 def _add_crosscheck(parser: Parser) -> None:
-    _add_model(parser, PROGRAM_OR_MODEL)
-    _add_input(parser)
+    add_model(parser, PROGRAM_OR_MODEL)
+    add_input(parser)
     parser.add_argument(
         "--against",
         nargs="+",
@@ -264,10 +270,10 @@ def _add_crosscheck(parser: Parser) -> None:
         f"quantization; default: {','.join(BACKENDS)})",
     )
     _add_window(parser)
-    _add_chip(parser, required=False)
-    _add_float_model(parser)
-    _add_calibration(parser)
-    _add_options(parser)
+    add_chip(parser, required=False)
+    add_float_model(parser)
+    add_calibration(parser)
+    add_options(parser)
 
 
 def _add_report(parser: Parser) -> None:
@@ -275,12 +281,12 @@ def _add_report(parser: Parser) -> None:
     from nwcompile.report.diff import GATE
 
     parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
-    _add_input(parser)
+    add_input(parser)
     _add_stream(parser, "one sample instead of --input, read to its end")
-    _add_backend(parser, "cycle")
-    _add_model_flags(parser)
-    _add_float_model(parser)
-    _add_trace(parser)
+    add_backend(parser, "cycle")
+    add_model_flags(parser)
+    add_float_model(parser)
+    add_trace(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html, or diff.*")
     parser.add_argument(
         "--diff",
@@ -296,7 +302,7 @@ def _add_report(parser: Parser) -> None:
         help=f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
     )
     parser.add_argument(
-        "--tolerance", type=_to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"
+        "--tolerance", type=to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"
     )
 
 
@@ -314,9 +320,9 @@ def _add_export(parser: Parser) -> None:
         "config_from_specification; or a plugin's name",
     )
     parser.add_argument("--input", metavar="X.npz", help="samples to export as spikes: .npz or .npy, [B, T, *shape]")
-    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="index of the sample (default: 0)")
+    parser.add_argument("--sample", type=to_int, default=0, metavar="N", help="index of the sample (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
-    _add_model_flags(parser)
+    add_model_flags(parser)
 
 
 def _add_verify(parser: Parser) -> None:
@@ -325,14 +331,14 @@ def _add_verify(parser: Parser) -> None:
     log += "a .txt of RANC's testbench"
     parser.add_argument("--log", required=True, metavar="FILE", help=log)
     parser.add_argument("--input", metavar="X.npz", help="input of the recorded run (default: the exported sample)")
-    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="index of the sample (default: 0)")
-    parser.add_argument("--steps", type=_to_int, metavar="N", help="compare the first N steps only (default: all)")
+    parser.add_argument("--sample", type=to_int, default=0, metavar="N", help="index of the sample (default: 0)")
+    parser.add_argument("--steps", type=to_int, metavar="N", help="compare the first N steps only (default: all)")
 
 
 def _add_noc(parser: Parser) -> None:
     from nwcompile.sim.cycle.noc import PATTERNS  # imported here because it loads Numba
 
-    _add_chip(parser, required=True)
+    add_chip(parser, required=True)
     parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets to replay: time, src, dst, size (in flits)")
     parser.add_argument("--trace-out", metavar="OUT.csv", help="file for inject,arrive of every packet, in cycles")
     parser.add_argument(
@@ -340,7 +346,7 @@ def _add_noc(parser: Parser) -> None:
     )
     parser.add_argument(
         "--load",
-        type=partial(_to_numbers, _to_float),
+        type=partial(to_numbers, to_float),
         metavar="X[,X...]",
         help="generated flits per core and cycle, above 0; several like 0.1,0.2,0.3 make a table of latencies",
     )
@@ -350,17 +356,15 @@ def _add_noc(parser: Parser) -> None:
         ("cycles", 10000, "measured cycles"),
         ("seed", 0, "seed for generating packets"),
     ):
-        parser.add_argument(
-            f"--{name}", type=_to_int, default=default, metavar="N", help=f"{text} (default: {default})"
-        )
+        parser.add_argument(f"--{name}", type=to_int, default=default, metavar="N", help=f"{text} (default: {default})")
 
 
 def _add_show(parser: Parser) -> None:
-    _add_model(parser, PROGRAM_OR_MODEL)
-    _add_chip(parser, required=False)
-    _add_calibration(parser)
-    _add_options(parser)
-    parser.add_argument("--core", type=_to_int, metavar="N", help="logical core to show (default: list all cores)")
+    add_model(parser, PROGRAM_OR_MODEL)
+    add_chip(parser, required=False)
+    add_calibration(parser)
+    add_options(parser)
+    parser.add_argument("--core", type=to_int, metavar="N", help="logical core to show (default: list all cores)")
 
 
 def _add_chips(parser: Parser) -> None:
@@ -390,246 +394,3 @@ PARSERS = {
     "crosscheck": _add_crosscheck, "report": _add_report, "export": _add_export, "verify": _add_verify,
     "show": _add_show, "noc": _add_noc, "chips": _add_chips, "explain": _add_explain, "completion": _add_completion,
 }  # fmt: skip
-
-
-def _add_model(parser: Parser, text: str = MODEL) -> None:
-    parser.add_argument("model", metavar="MODEL", help=text)
-    _add_model_flags(parser)
-
-
-def _add_float_model(parser: Parser) -> None:
-    parser.add_argument("--model", dest="model_of", metavar="MODEL", help="float model of the program, as a reference")
-
-
-def _add_model_flags(parser: Parser) -> None:
-    parser.add_argument("--dt", type=_to_float, metavar="SECONDS", help="time step of a .nir file")
-    parser.add_argument(
-        "--dialect",
-        type=InAnyCase("dialect", tuple(DIALECTS)),
-        metavar="NAME",
-        help=f"framework that wrote the .nir file: {', '.join(DIALECTS)}",
-    )
-    parser.add_argument(
-        "--neuron",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        type=_read_setting,
-        help="set a NeuronSpec field that the file lacks: reset=zero, or n.reset=zero for node n only",
-    )
-
-
-def _add_chip(parser: Parser, required: bool) -> None:
-    parser.add_argument("--chip", required=required, metavar="NAME", help="a shipped chip, or a .toml file")
-
-
-def _add_calibration(parser: Parser) -> None:
-    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs to calibrate scales and mapping")
-
-
-def _add_input(parser: Parser) -> None:
-    parser.add_argument("--input", metavar="X.npz", help="demo, .npz (x, and labels y) or .npy: [B, T, *shape]")
-    parser.add_argument("--steps", type=_to_int, metavar="N", help="run N steps without input")
-    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
-
-
-def _add_trace(parser: Parser) -> None:
-    parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
-    parser.add_argument("--trace-steps", type=_to_int, metavar="N", help="hardware steps in the trace (default: 200)")
-    parser.add_argument(
-        "--model-dt",
-        type=_to_float,
-        metavar="SECONDS",
-        help="duration of a model step, for real-time factors",
-    )
-
-
-def _add_backend(parser: Parser, default: str) -> None:
-    parser.add_argument(
-        "--backend",
-        type=OneOf("backend", BACKENDS),
-        metavar="NAME",
-        help=f"{', '.join(BACKENDS)} (default: {default})",
-    )
-    parser.add_argument(
-        "--device",
-        type=OneOf("device", DEVICES),
-        default="cpu",
-        metavar="NAME",
-        help=" or ".join(DEVICES) + ", for backend sequence (default: cpu)",
-    )
-
-
-def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
-    from nwcompile.passes.partition.partition import PARTITIONERS
-    from nwcompile.passes.place.place import PLACERS
-
-    partitioners = plugins.list_names(plugins.PARTITIONERS, PARTITIONERS)
-    placers = plugins.list_names(plugins.PLACERS, PLACERS)
-    add = parser.add_argument
-    add("--seed", type=_to_int, metavar="N", help=f"seed of all random searches (default: {default.seed})")
-    _add_widths(parser)
-    flags: list[tuple[str, Sequence[str], str]] = [
-        ("partitioner", partitioners, "how neurons are assigned to cores; a name or module:function"),
-        ("placer", placers, "how cores are assigned to sites; a name or module:function"),
-        ("optimize", choices.OBJECTIVES, f"what the mapping minimizes (time: on {choices.CORES_RULE})"),
-        ("execution", choices.EXECUTIONS, "layers run in parallel, or one after the other in each step"),
-    ]
-    for name, words, what in flags:
-        one_of = OneOrFunction if name in METHODS else OneOf
-        listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
-        add(f"--{name}", type=one_of(name, words), metavar="NAME", help=listed)
-    _add_multi_spike(parser)
-    _add_legalization(parser)
-    add(
-        "--fixed-sites",
-        action="append",
-        type=_read_fixed_sites,
-        metavar="LAYER=X,Y,PORT",
-        help="place the cores of a layer at these sites, in order: out=7,0,0+7,0,1",
-    )
-    add(
-        "--cores",
-        type=_to_int,
-        dest="n_cores",
-        metavar="N",
-        help="number of cores to use (default: the partitioner chooses)",
-    )
-    add(
-        "--step-limit",
-        type=_to_float,
-        dest="step_limit_us",
-        metavar="US",
-        help="with --optimize traffic or cores: longest allowed step in microseconds, as predicted (default: no limit)",
-    )
-    add(
-        "--time-budget",
-        type=_to_float,
-        dest="time_budget_s",
-        metavar="SECONDS",
-        help="time limit of the partitioner, and again of the placer (default: none)",
-    )
-
-
-def _add_widths(parser: Parser) -> None:
-    parser.add_argument(
-        "--bits",
-        metavar="N|FILE.toml",
-        help="weight width, at most the chip's, or a file with one width per layer; "
-        "`nwcompile bits` starts at these widths and writes such a file",
-    )
-
-
-def _add_multi_spike(parser: Parser) -> None:
-    parser.add_argument(
-        "--on-multi-spike",
-        type=OneOf("on-multi-spike", choices.ON_MULTI_SPIKE),
-        metavar="NAME",
-        help="how to send several spikes of a step if a message carries one: refuse (default), "
-        "graded (a message carries the count or sign) or repeat (n messages)",
-    )
-
-
-def _add_legalization(parser: Parser) -> None:
-    parser.add_argument(
-        "--approximate",
-        action="append",
-        type=SomeOf("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
-        metavar="WORD,...",
-        help="features to approximate if the chip lacks them; the report shows the loss: "
-        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING}, but delay (default: nothing)",
-    )
-    parser.add_argument(
-        "--max-loss",
-        metavar="LOSS",
-        help="largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
-    )
-    parser.add_argument(
-        "--readout",
-        metavar="RULE",
-        help="how the output becomes an answer, instead of the module's own way: "
-        f"{', '.join(RULES)}; or with a number of classes, like sum:10",
-    )
-    parser.add_argument(
-        "--input-layer",
-        type=OneOf("input-layer", choices.INPUT_LAYERS),
-        metavar="NAME",
-        help=f"how real-valued or static input reaches the chip: {', '.join(choices.INPUT_LAYERS)} "
-        "(default: the first that the chip supports)",
-    )
-
-
-@dataclass(frozen=True, eq=False)  # argparse hashes types, and `words` may be a list
-class OneOf:
-    """The type of a flag that accepts one of some words; `completion` reads them."""
-
-    kind: str
-    words: Sequence[str]
-
-    def __call__(self, word: str) -> str:
-        if word not in self.words:
-            raise argparse.ArgumentTypeError(unknown_choice(self.kind, word, self.words))
-        return word
-
-
-class OneOrFunction(OneOf):
-    """The type of a flag that accepts one of some words, or `package.module:function`."""
-
-    def __call__(self, word: str) -> str:
-        is_function = ":" in word and all(part.isidentifier() for part in word.replace(":", ".", 1).split("."))
-        return word if is_function else super().__call__(word)
-
-
-class InAnyCase(OneOf):
-    """The type of a flag that accepts one of some words, in lower or upper case."""
-
-    def __call__(self, word: str) -> str:
-        by_lower = {known.lower(): known for known in self.words}
-        return super().__call__(by_lower.get(word.strip().lower(), word))
-
-
-class SomeOf(OneOf):
-    """The type of a flag that accepts one or several of some words, separated by commas."""
-
-    def __call__(self, text: str) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(super(SomeOf, self).__call__(word.strip()) for word in text.split(","))
-
-
-def _to_int(text: str) -> int:
-    try:
-        return int(float(text)) if text.lower().count("e") == 1 and float(text).is_integer() else int(text)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
-
-
-def _to_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-
-
-def _to_numbers(number: Callable[[str], float], text: str) -> list[float]:
-    return [number(word) for word in text.split(",")]
-
-
-def _read_fixed_sites(text: str) -> tuple[str, list]:
-    """Parse `LAYER=X,Y,PORT`; sites of several cores are separated by +."""
-    layer, _, sites = text.rpartition("=")
-    try:
-        return layer, [tuple(int(n) for n in site.split(",")) for site in sites.split("+")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected LAYER=X,Y,PORT, got {text!r}") from None
-
-
-def _read_setting(text: str) -> tuple[str, object]:
-    """Parse `KEY=VALUE`: the value is read as TOML, `none` is None, and anything else is a string."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
-    if value.lower() == "none":
-        return key, None
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value

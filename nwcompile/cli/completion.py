@@ -3,7 +3,8 @@
 import re
 from argparse import Namespace
 
-from nwcompile.cli.arguments import OneOf, Parser, add_arguments
+from nwcompile.cli.arguments import Parser, add_arguments
+from nwcompile.cli.flags.types import OneOf
 from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
