@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op
+from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op, list_leaves, map_leaves
 
 ERROR_CODE = "NW2307"
 QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil")
@@ -61,7 +61,7 @@ class Node:
         """References among the arguments, in order."""
         args, kwargs, known = self._refs
         if args is not self.args or kwargs is not self.kwargs:  # a node may get other arguments
-            known = [a for a in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_ref) if is_ref(a)]
+            known = [a for a in list_leaves((self.args, self.kwargs)) if is_ref(a)]
             self._refs = (self.args, self.kwargs, known)
         return known
 
@@ -204,10 +204,8 @@ def fill_arguments(
     node: Node, find_value: Callable[[Ref], Any], find_constant: Callable[[Any], Any] = lambda value: value
 ) -> tuple[tuple, dict]:
     """Return a node's arguments with values for its references and constants."""
-    return pytree.tree_map(
-        lambda a: find_value(a) if is_ref(a) else find_constant(a.value) if is_op(a) else a,
-        (node.args, node.kwargs),
-        is_leaf=lambda a: is_ref(a) or is_op(a),
+    return map_leaves(
+        lambda a: find_value(a) if is_ref(a) else find_constant(a.value) if is_op(a) else a, (node.args, node.kwargs)
     )
 
 

@@ -20,7 +20,7 @@ from nwcompile.frontend.torch.operators.graph import (
     is_ref,
     run_node,
 )
-from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op
+from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op, list_leaves, map_leaves
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
@@ -101,7 +101,7 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
 
 
 def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
-    args, kwargs = pytree.tree_map(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op)
+    args, kwargs = map_leaves(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs))
     first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
     factors = [simple[o] for o in op.operands]
     has_no_weights = op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
@@ -165,10 +165,10 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
         return Ref(nodes[place[value]], now - value.step)
 
     for op, node in before.items():
-        node.args, node.kwargs = pytree.tree_map(lambda a: find_ref(a, 0), (op.args, op.kwargs), is_leaf=is_op)
+        node.args, node.kwargs = map_leaves(lambda a: find_ref(a, 0), (op.args, op.kwargs))
     for node in nodes:
         given = (node.op.args, node.op.kwargs)
-        node.args, node.kwargs = pytree.tree_map(lambda a: find_ref(a, last), given, is_leaf=is_op)
+        node.args, node.kwargs = map_leaves(lambda a: find_ref(a, last), given)
     for i, node in enumerate(nodes):
         node.values = {t: steps[t][i] for t in range(first, last + 1)}
         for t in range(first + 1, last):
@@ -261,7 +261,7 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
     def describe_op(op: Op, now: int) -> tuple:
         if op.name == "input":
             return ("input",)
-        leaves = op.operands if op.name == ENTRY else pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        leaves = op.operands if op.name == ENTRY else list_leaves((op.args, op.kwargs))
         return (str(op.func), *(describe(a, now) for a in leaves))
 
     rows = [[describe_op(op, t) for op in step] for t, step in enumerate(steps)]
@@ -335,8 +335,8 @@ def _follow_back(nodes: list[Node], first: int, n_steps: int) -> None:
         op = node.values[t]
         pairs = _match_partial_sum(node, op, t)
         if not pairs and is_op(op) and op.name == node.name:
-            expected = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
-            given = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+            expected = list_leaves((node.args, node.kwargs))
+            given = list_leaves((op.args, op.kwargs))
             is_swapped = node.name in ("add", "mul") and len(given) == 2 and is_op(given[0]) and not is_op(given[1])
             if is_swapped and all(map(is_ref, expected)) and expected[0].delay:  # torch writes 0 + x as x + 0
                 given.reverse()
@@ -376,10 +376,10 @@ def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, tuple
 
     waiting: dict[tuple, list[Op]] = defaultdict(list)
     for op in (op for op in ops if op not in node_of):
-        leaves = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        leaves = list_leaves((op.args, op.kwargs))
         waiting[make_key(op.func, leaves, lambda a: is_op(a) and a.depends and id(a))].append(op)
     for node in nodes:
-        leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+        leaves = list_leaves((node.args, node.kwargs))
         key = make_key(node.op.func, leaves, lambda a: is_ref(a) and id(a.node.values.get(t - a.delay)))
         alike = waiting[key]
         if t not in node.values and alike:
@@ -394,7 +394,7 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes:
     for node in list(nodes):
         for ref in node.refs:
             ref.node = merged.get(ref.node, ref.node)
-        leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+        leaves = list_leaves((node.args, node.kwargs))
         key = (str(node.op.func), *((id(a.node), a.delay) if is_ref(a) else _hash_value(a, hashes) for a in leaves))
         if node.name != "input" and key in kept:
             merged[node] = kept[key]

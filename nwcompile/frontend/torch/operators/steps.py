@@ -3,9 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from torch.utils import _pytree as pytree
-
-from nwcompile.frontend.torch.operators.record import Op, aten, make_op
+from nwcompile.frontend.torch.operators.record import Op, aten, list_leaves, make_op
 
 
 class Layout(NamedTuple):
@@ -61,5 +59,4 @@ def set_times(entries: list[Op], n_steps: int) -> list[Op]:
 
 def find_steps(value) -> list[Steps]:
     """Return the tensors with steps in nested tuples, lists and dicts."""
-    leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: isinstance(leaf, Steps | Op))
-    return [leaf for leaf in leaves if isinstance(leaf, Steps)]
+    return [leaf for leaf in list_leaves(value) if isinstance(leaf, Steps)]

@@ -12,7 +12,6 @@ from itertools import dropwhile
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.record import (
@@ -25,6 +24,7 @@ from nwcompile.frontend.torch.operators.record import (
     constant_op,
     is_op,
     make_op,
+    map_leaves,
 )
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps
@@ -123,7 +123,7 @@ class Unroller:
             return self._unroll_input(op)
         if not op.depends:
             return op
-        args, kwargs = pytree.tree_map(lambda a: self.known[a] if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op)
+        args, kwargs = map_leaves(lambda a: self.known[a] if is_op(a) else a, (op.args, op.kwargs))
         if op.name == "getitem":
             return args[0][args[1]] if isinstance(args[0], list | tuple) else self.emit(None, *args)
         if op in self.repeats:
@@ -197,9 +197,8 @@ class Unroller:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
         if op.name in NO_MAP and op.serial < self.last_spike:
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
-        is_leaf = lambda value: isinstance(value, Steps | Op)  # noqa: E731
         if op.name not in SAME_SHAPE:
-            return self.emit(op.func, *pytree.tree_map(self.join_steps, args, is_leaf=is_leaf), **kwargs)
+            return self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
         first = given[0]
         place = first.axis - len(first.shape)  # from the end, as broadcasting aligns
         for steps in given:
@@ -210,9 +209,7 @@ class Unroller:
                 )
         entries = []
         for t in range(len(first.entries)):
-            row, named = pytree.tree_map(
-                lambda a, t=t: self._pick_step(a, t, place, first, op), (args, kwargs), is_leaf=is_leaf
-            )
+            row, named = map_leaves(lambda a, t=t: self._pick_step(a, t, place, first, op), (args, kwargs))
             entries.append(self.emit(op.func, *row, **named))
         return replace(first, entries=entries, axis=op.value.ndim + place)
 
@@ -250,7 +247,7 @@ def find_repeats(ops: list[Op]) -> dict[Op, Repeat]:
             shape = operand.value.shape
             return torch.arange(shape.numel()).reshape(shape) if operand is source else torch.full(shape, -1)
 
-        args, kwargs = pytree.tree_map(find_entries, (op.args, op.kwargs), is_leaf=is_op)
+        args, kwargs = map_leaves(find_entries, (op.args, op.kwargs))
         entries = op.func(*args, **kwargs)
         places[op] = source, entries
         repeat = _read_repeat(op, source, entries)
