@@ -53,22 +53,19 @@ def import_net(name: str) -> nw.Network:
         return nw.from_torch(module, x, **options)
 
 
-def compare_layers(name: str) -> int:
-    """Return the number of spikes that differ from the module's, over all layers and up to three samples.
+def compare_layers(name: str, network: nw.Network, samples: slice = slice(0, 3)) -> int:
+    """Return the number of spikes of the imported `network` that differ from the module's, in all layers and `samples`.
 
     The module's spikes are those of its operators, recorded on each sample.
     """
     module, x, options = load_net(name).make()
     module, layout = convert_rockpool(module), options.get("layout", "BT")
-    example = prepare_example(module, x, layout)
-    n_different, network = 0, None
-    for sample in range(min(3, len(example))):
-        imported = _try_operators(module, example[sample : sample + 1], layout)
+    n_different = 0
+    for given in prepare_example(module, x, layout)[samples].split(1):
+        imported = _try_operators(module, given, layout)
         assert isinstance(imported, Imported), imported
-        network = network or imported.network
-        given = example[sample : sample + 1]
         given = given.expand(1, imported.n_steps, *given.shape[2:]) if layout == "B" else given
-        run = nw.simulate(network, given.float().numpy())
+        run = nw.simulate(network, (given.transpose(0, 1) if layout == "TB" else given).float().numpy())
         for layer, spikes in imported.spikes.items():
             n_different += int((run.spikes[layer].reshape(spikes.shape) != spikes.numpy()).sum())
     return n_different

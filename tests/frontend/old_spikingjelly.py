@@ -102,7 +102,8 @@ def main(package: str) -> None:
         counts[name] = compare_net(functional, net, takes_all, shape)
     net, needs = NETS[package]  # a network of the reference, whose example has spikes
     if REFERENCE.is_dir() and hasattr(importlib.import_module(f"spikingjelly.{package}.neuron"), needs):
-        counts[net] = [compare_layers(net), 1, len(import_net(net).layers)]
+        network = import_net(net)
+        counts[net] = [compare_layers(net, network), 1, len(network.layers)]
     print(json.dumps(counts))
 
 

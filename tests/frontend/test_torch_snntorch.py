@@ -14,6 +14,7 @@ from tests.made.spikes import next_spike_tensor
 
 snn = framework("snntorch")
 N_IN, N_HIDDEN, N_OUT = 20, 16, 12
+N_STEPS = 12  # of a loop over time, which from_torch follows operator by operator
 STATES = {"Leaky": 1, "Synaptic": 2, "RLeaky": 2, "RSynaptic": 3}
 WAYS = [
     (kind, reset, delay)
@@ -127,7 +128,7 @@ def test_from_torch_is_exact_for_every_reset_of_hidden_states(kind, reset, delay
 
 @pytest.mark.parametrize(("kind", "reset", "delay"), list(product(STATES, ("subtract", "zero"), (True, False))))
 def test_from_torch_is_exact_for_a_loop_over_time_with_explicit_states(kind, reset, delay):
-    module, x = Loop(kind, reset_mechanism=reset, reset_delay=delay), next_spike_tensor(30, 4, N_IN, rate=0.3)
+    module, x = Loop(kind, reset_mechanism=reset, reset_delay=delay), next_spike_tensor(N_STEPS, 4, N_IN, rate=0.3)
     with torch.no_grad():
         expected = module(x)[0].transpose(0, 1).numpy()
     with pytest.warns(NwWarning, match="left out the membrane of layer 'lif2'"):
@@ -137,7 +138,7 @@ def test_from_torch_is_exact_for_a_loop_over_time_with_explicit_states(kind, res
 
 @pytest.mark.parametrize("kind", STATES)
 def test_from_torch_hands_the_state_of_a_step_to_the_next(kind):
-    module, x, state, expected = Step(kind), next_spike_tensor(4, 30, N_IN, rate=0.3), None, []
+    module, x, state, expected = Step(kind), next_spike_tensor(4, N_STEPS, N_IN, rate=0.3), None, []
     with torch.no_grad():
         for x_t in x.unbind(1):
             s, state = module(x_t, state)
@@ -216,7 +217,7 @@ def test_from_torch_is_exact_for_convolutional_and_one_to_one_recurrence(delay):
 @pytest.mark.parametrize(
     "make, shape, text",
     [
-        (lambda: Loop("Leaky"), (30, 4, N_IN), "; with layout='TB', for an example [T, B, *shape], it can be imported"),
+        (lambda: Loop("Leaky"), (9, 4, N_IN), "; with layout='TB', for an example [T, B, *shape], it can be imported"),
         (lambda: Repeats("Leaky"), (4, N_IN), "; with layout='B', for an example [B, *shape], it can be imported"),
     ],
 )
