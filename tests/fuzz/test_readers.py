@@ -19,10 +19,10 @@ from tests.fuzz.readers import READERS, Reader, outcome
 from tests.fuzz.watch import watch
 from tests.interrupts import PATIENCE_S
 
-EACH = {"nir": 50, "lava": 50, "program": 250, "chip": 250}  # HDF5 files take a process each.
+EACH = {"nir": 25, "lava": 25, "program": 125, "chip": 125}  # HDF5 files take a process each.
 
 
-@pytest.mark.parametrize(("first", "end"), [(0, 1), pytest.param(1, 4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("first", "end"), [(0, 1), pytest.param(1, 8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", READERS)
 def test_fuzz_reader_refuses_with_a_sentence_or_accepts(name, first, end, tmp_path):
     results = Counter(outcome(name, 0, index, tmp_path) for index in range(first * EACH[name], end * EACH[name]))
@@ -79,7 +79,7 @@ def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception(tmp_path, monkeypatc
 
 def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     line = [sys.executable, "-m", "tests.fuzz", "--inputs", "200000", "--start", "3", "--readers", "chip",
-            "--jobs", "1", "--batch", "100", "--keep", str(tmp_path)]  # fmt: skip
+            "--jobs", "1", "--batch", "10", "--keep", str(tmp_path)]  # fmt: skip
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     run = subprocess.Popen(line, **pipes, text=True, start_new_session=True, cwd=Path(__file__).parents[2])
     run.stderr.readline()

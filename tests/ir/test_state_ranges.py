@@ -7,13 +7,14 @@ from hypothesis import HealthCheck, given, settings
 import nwcompile as nw
 from nwcompile.ir.neuron_programs.ranges import Range, state_ranges
 from nwcompile.sim.reference.program_step import ProgramState
+from tests.long import n_drawn
 from tests.made.neuron_programs import adaptive, integrator
 from tests.made.random_neurons import whole_neurons
 
 N_STEPS = 40
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=n_drawn(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=whole_neurons())
 def test_no_step_leaves_the_ranges(program):
     """The range of a next state is checked before it saturates, like that of the output."""

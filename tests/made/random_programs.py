@@ -15,13 +15,14 @@ from nwcompile.ir.options import EXECUTIONS, ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
+from tests.long import n_drawn
 
 OF_PROGRAMS = settings(  # programs are large and slow to draw
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-SIXTY = settings(OF_PROGRAMS, max_examples=60)
+SIXTY = settings(OF_PROGRAMS, max_examples=n_drawn(60))
 
 
 @st.composite

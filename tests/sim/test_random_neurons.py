@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nwcompile.flow import compile
 from nwcompile.ir.neuron_programs.program import WRITTEN
 from nwcompile.sim.crosscheck import crosscheck
-from tests.long import EXAMPLES
+from tests.long import EXAMPLES, n_drawn
 from tests.made.random_neurons import (
     FLOAT,
     NEVER_THE_SAME,
@@ -31,7 +31,7 @@ def agree(data) -> None:
     assert result.agree, str(result)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=n_drawn(9), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_backends_agree_on_drawn_neurons(data):
     agree(data)

@@ -14,6 +14,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import KINDS, Devices, extra_bits, varied_decay
+from tests.long import n_drawn
 from tests.made.nets import conv_net, dense_net
 from tests.made.neuron_programs import cuba
 from tests.made.random_programs import OF_PROGRAMS, inputs, programs
@@ -23,7 +24,7 @@ from tests.made.xylo import draw
 SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
 LEVELS = st.sampled_from([None, 2, 5, 200])
 VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES, LEVELS)
-EXAMPLES = settings(OF_PROGRAMS, max_examples=30)
+EXAMPLES = settings(OF_PROGRAMS, max_examples=n_drawn(30))
 SPEC = nw.NeuronSpec(threshold=640, reset="subtract", decay_v=500, decay_u=2000, bias=40, bias_u=2,
                      fixed=nw.FixedPoint())  # fmt: skip
 X = spikes(3, 12, 6, seed=1, rate=0.4)

@@ -13,11 +13,12 @@ from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.passes.prepare.schedule import schedule
+from tests.long import n_drawn
 from tests.made.chips import small_chip
 from tests.made.nets import mixed_net
 
 
-@settings(max_examples=40)
+@settings(max_examples=n_drawn(40))
 @given(
     seed=st.integers(0, 10**6),
     size=st.tuples(st.integers(1, 5), st.integers(1, 5)),

@@ -30,6 +30,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
+from tests.long import n_drawn
 from tests.made.chips import small_chip
 from tests.made.nets import conv_net, dense_net, feed_forward
 from tests.made.sanafe import random_net
@@ -305,7 +306,7 @@ def in_mode(chip: Chip, keys: dict) -> Chip:
         if Chip.load(name).has_times
     ],
 )
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=n_drawn(10), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_floorline_never_exceeds_the_measured_time_of_any_chip_in_any_mode(name, data):
     """Weights of 1 and a threshold below it: most neurons fire, so that links, too, are what takes longest."""

@@ -16,6 +16,7 @@ from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
 from nwcompile.sim.inputs import prepare_inputs
+from tests.long import n_drawn
 from tests.made.nets import float_net, registers_as_inputs
 from tests.made.programs import chip_without, crowded, run_of, spikes_in, three_cores
 from tests.made.random_programs import inputs, programs
@@ -35,7 +36,7 @@ def test_phases_of_every_unit_add_up_to_the_step(units):
     ]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=n_drawn(15), deadline=None)
 @given(st.data())
 def test_phases_of_any_program_fit_and_critical_parts_add_up(data):
     program = data.draw(programs())
@@ -80,7 +81,7 @@ def test_critical_path_and_phases_need_a_profile_and_times():
     assert core_phases(timeless, run_of(timeless, profile=True)) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=n_drawn(50), deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60))
 def test_latency_percentiles_equal_those_of_a_list(values):
     bins = [probes.bin_of.py_func(v) for v in values]

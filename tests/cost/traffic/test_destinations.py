@@ -16,6 +16,7 @@ from nwcompile.cost.traffic.destinations import (
 )
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.analyze.capacity import count_usage
+from tests.long import n_drawn
 from tests.made.chips import small_chip
 from tests.made.nets import mixed_net
 
@@ -32,7 +33,7 @@ def case(seed: int):
     return network, Activity(counts, 1), core_of, n_lines
 
 
-@settings(max_examples=30)
+@settings(max_examples=n_drawn(30))
 @given(seed=st.integers(0, 10**6), sharing=st.booleans())
 def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
     network, _, core_of, n_lines = case(seed)
@@ -51,7 +52,7 @@ def test_distinct_keys_of_parts_are_those_of_all_together(n_keys):
     assert np.array_equal(_distinct_keys(iter(parts), 3, n_keys, 90), np.unique(np.concatenate(parts)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=n_drawn(30))
 @given(seed=st.integers(0, 10**6))
 def test_core_messages_of_classes_are_those_of_all_axons(seed):
     network, activity, core_of, _ = case(seed)

@@ -25,11 +25,12 @@ from nwcompile.report.export.perfetto import format_trace
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.cycle.noc import offer_load, replay_packets
+from tests.long import n_drawn
 from tests.made.buses import FREE, bus_chip, busy_program, pairs_program
 from tests.made.nets import dense_net
 from tests.made.random_programs import OF_PROGRAMS, buses, inputs, programs
 
-EXAMPLES = settings(OF_PROGRAMS, max_examples=25)
+EXAMPLES = settings(OF_PROGRAMS, max_examples=n_drawn(25))
 
 
 @pytest.mark.parametrize("window", ["aligned", "hardware"])

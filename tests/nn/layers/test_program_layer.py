@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nwcompile as nw
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.sim.reference.program_step import ProgramState
+from tests.long import n_drawn
 from tests.made.random_neurons import float_neurons
 
 
@@ -96,7 +97,7 @@ def test_what_cannot_be_is_said(make, text):
     assert text in str(e.value)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=n_drawn(6), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=float_neurons(), real=st.sampled_from(["float32", "float64"]))
 def test_the_kernel_gives_the_references_numbers(program, real):
     """In two calls, the second of which goes on from the states of the first; all that is kept is the same, too."""

@@ -25,6 +25,7 @@ from nwcompile.passes.place import anneal
 from nwcompile.passes.place.direct import hilbert_rank
 from nwcompile.passes.place.place import PLACERS, place, routed_cost
 from nwcompile.passes.place.problem import cores_at, placement_problem
+from tests.long import n_drawn
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, dense_net, feed_forward, integers, mixed_net
 
@@ -151,7 +152,7 @@ def test_anneal_finds_the_best_sites_of_a_small_ring(optimize):
 
 
 @pytest.mark.parametrize("placer", PLACERS)
-@settings(max_examples=10)
+@settings(max_examples=n_drawn(10))
 @given(seed=st.integers(0, 10**6))
 def test_every_placer_keeps_limits_and_fixed_sites(placer, seed):
     rng = np.random.default_rng(seed)
@@ -177,7 +178,7 @@ def test_every_placer_keeps_limits_and_fixed_sites(placer, seed):
 
 
 @pytest.mark.parametrize("placer", ["anneal", "hill-climb", "pso"])
-@settings(max_examples=10)
+@settings(max_examples=n_drawn(10))
 @given(seed=st.integers(0, 10**6))
 def test_searching_placers_are_never_worse_than_where_they_start(placer, seed):
     chip = small_chip()

@@ -11,6 +11,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim import simulate
+from tests.long import n_drawn
 from tests.made.nets import dyadic
 from tests.made.spikes import draw_spikes
 
@@ -193,7 +194,7 @@ def random_map(rng, source, target, shape):
     return c, (shape if kind in ("scale", "channel", "sparse") else c.output_shape(shape))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=n_drawn(80), deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 3))
 def test_normalize_gives_random_chains_the_same_spikes(seed, n_maps):
     rng = np.random.default_rng(seed)

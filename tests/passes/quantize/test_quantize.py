@@ -22,6 +22,7 @@ from nwcompile.passes.quantize.scale_search import choose_scale, spike_distance
 from nwcompile.passes.quantize.scaled_layer import describe_layer, scale_layer
 from nwcompile.passes.quantize.table import COLUMNS
 from nwcompile.sim import simulate
+from tests.long import n_drawn
 from tests.made.nets import FIXED, dense_net, dyadic, float_net
 from tests.made.spikes import draw_spikes
 
@@ -75,7 +76,7 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=n_drawn(60))
 @given(specs, st.integers(0, 10**6))
 def test_quantize_is_exact_where_every_number_is_dyadic(spec, seed):
     rng = np.random.default_rng(seed)
@@ -93,7 +94,7 @@ def test_quantize_is_exact_where_every_number_is_dyadic(spec, seed):
     assert_on_grid(assert_same_spikes(network, TINY, draw_spikes(rng, 3, 5, 4)).network, TINY)
 
 
-@settings(max_examples=30)
+@settings(max_examples=n_drawn(30))
 @given(st.integers(0, 10**6), st.sampled_from(["loihi1", "tiny"]), st.integers(1, 8), st.booleans())
 def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
     rng = np.random.default_rng(seed)

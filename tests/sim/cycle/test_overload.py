@@ -24,7 +24,7 @@ from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.cycle.noc import replay_packets
-from tests.long import EXAMPLES
+from tests.long import EXAMPLES, n_drawn
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED
 from tests.made.programs import SMALLEST_BUFFERS, all_to_one, with_keys
@@ -103,7 +103,7 @@ def test_input_and_output_are_lost_at_their_sites():
     assert run.counters["hops_io_ew"].sum() == came + left
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=n_drawn(40), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_what_is_not_lost_arrives(data):
     stalls = data.draw(programs())
@@ -251,7 +251,7 @@ def test_a_step_that_takes_too_long_names_its_link():
 
 
 @pytest.mark.parametrize("on", [chips, buses])
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=n_drawn(25), deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_step_may_take_max_step_cycles_and_no_cycle_more(on, data):
     program = with_keys(data.draw(programs(on)), cost__min_step_cycles=None, cost__sample_cycles=None)

@@ -13,6 +13,7 @@ from nwcompile.errors import OptionError
 from nwcompile.kernels.cores.probes import N_BINS, bin_of
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
+from tests.long import n_drawn
 from tests.made.programs import crowded, spikes_in, three_cores
 from tests.made.random_programs import inputs, programs
 
@@ -106,7 +107,7 @@ def test_profile_needs_the_cycle_backend():
     assert str(e.value) == "profile=True needs times, and only backend 'cycle' measures them, not 'reference'"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=n_drawn(25), deadline=None)
 @given(st.data())
 def test_profile_of_any_program_adds_up(data):
     program = data.draw(programs())

@@ -18,6 +18,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import totals
+from tests.long import n_drawn
 from tests.made.chips import small_chip
 from tests.made.programs import crowded, run_of, spikes_in, three_cores
 from tests.made.random_programs import inputs, programs
@@ -62,7 +63,7 @@ def test_totals_are_the_sums_of_the_steps_whatever_is_done_at_once(monkeypatch, 
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=n_drawn(25), deadline=None)
 @given(st.data(), st.sampled_from(["aligned", "hardware"]))
 def test_totals_of_any_program_are_the_sums_of_its_steps(data, window):
     program = data.draw(programs())
