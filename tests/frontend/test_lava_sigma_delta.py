@@ -128,7 +128,7 @@ def drawn(rng, sizes=(12, 20, 15, 4)) -> list[dict]:
 def test_drawn_nets_send_what_lavas_processes_do(tmp_path):
     rng = np.random.default_rng(5)
     n_sent = n_held = 0
-    for _ in range(20):
+    for _ in range(8):
         layers = drawn(rng)
         x = np.cumsum(rng.integers(-9, 10, (25, 12)), 0)
         network = from_lava(write(tmp_path / "a.net", layers))
@@ -142,7 +142,7 @@ def test_drawn_nets_send_what_lavas_processes_do(tmp_path):
             n_held += sent.size - np.count_nonzero(sent)
         assert np.array_equal(run.output[0], expected[-1])
         assert np.array_equal(states["layer3"]["sigma"][0], expected[-1])
-    assert n_sent > 5_000 and n_held > 5_000
+    assert n_sent > 1_500 and n_held > 1_500
 
 
 def test_a_compiled_net_sends_the_same_and_counts_a_weight_once_a_message(tmp_path):

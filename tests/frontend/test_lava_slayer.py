@@ -64,7 +64,7 @@ def draw(rng) -> list[dict]:
 def test_drawn_nets_spike_as_in_slayer(tmp_path, epsilon, asked):
     rng = np.random.default_rng(18)
     n_spikes = n_other = 0
-    for _ in range(12):
+    for _ in range(6):
         layers = draw(rng)
         x = rng.integers(0, 2, (60, layers[0]["weight"].shape[1])).astype(np.int8)
         run = nw.simulate(from_lava(write(tmp_path / "a.net", layers), neuron=asked), x[None])
@@ -74,7 +74,7 @@ def test_drawn_nets_spike_as_in_slayer(tmp_path, epsilon, asked):
             assert np.array_equal(run.spikes[name][0], spikes), name
         n_spikes += first.sum() + second.sum()
         n_other += np.count_nonzero(first != cuba(x, layers[0], SINCE_V0_3 if asked else BEFORE_V0_3))
-    assert n_spikes > 1000 and n_other > 20  # the other rule gives other spikes on these nets
+    assert n_spikes > 500 and n_other > 10  # the other rule gives other spikes on these nets
 
 
 def test_oxford_gives_the_spikes_of_slayer(reference):

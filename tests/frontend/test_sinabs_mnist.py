@@ -45,7 +45,7 @@ def test_network_spikes_as_the_one_that_sinabs_makes(ann):
 
 
 def test_network_compiles_for_a_chip_with_weight_sharing(ann):
-    images, labels = example.digits(0, 500)
+    images, labels = example.digits(0, 1000)
     x = example.encode(images, 30)
     network, program = compiled(ann, x, x[:1, :6])
     shared = [c.weight.size for c in program.network.connections if isinstance(c, nw.Conv2d)]

@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError, NwWarning
 from nwcompile.sim.accuracy import loss_interval, ratio_interval, share_interval
 from tests.made.nets import FIXED, dense_net
 
-N_TRIALS = 400
+N_TRIALS = 200
 
 
 @pytest.mark.parametrize(
