@@ -79,7 +79,7 @@ def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception(tmp_path, monkeypatc
 
 def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     line = [sys.executable, "-m", "tests.fuzz", "--inputs", "200000", "--start", "3", "--readers", "chip",
-            "--jobs", "1", "--batch", "10", "--keep", str(tmp_path)]  # fmt: skip
+            "--jobs", "1", "--batch", "100", "--keep", str(tmp_path)]  # fmt: skip
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     run = subprocess.Popen(line, **pipes, text=True, start_new_session=True, cwd=Path(__file__).parents[2])
     run.stderr.readline()
