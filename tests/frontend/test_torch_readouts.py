@@ -1,5 +1,6 @@
 """What a module computes after its layers is imported as the network's readout, and gives the module's own answers."""
 
+import cProfile
 import warnings
 from dataclasses import replace
 from functools import reduce
@@ -520,3 +521,10 @@ def test_neurons_that_no_step_repeats_are_no_readout():
 
     with pytest.raises(ModelError, match="computes something else than"):
         nw.from_torch(Own(ending), draw(4))
+
+
+def test_a_module_is_imported_while_a_profiler_runs():
+    """cProfile's profiler is an object that sys.setprofile does not take back."""
+    module, x = Own(lambda spikes, membranes, _: spikes.sum(1)), torch.rand(2, N_STEPS, 6)
+    network = cProfile.Profile().runcall(nw.from_torch, module, x)
+    assert network.readout is not None and network.hash == nw.from_torch(module, x).hash

@@ -257,7 +257,7 @@ def find_numbers(module: torch.nn.Module, run: Callable[[], Any]) -> set[int]:
     try:
         run()
     finally:
-        sys.setprofile(before)
+        getattr(before, "enable", lambda: sys.setprofile(before))()  # cProfile's profiler is no function
     return numbers
 
 

@@ -7,7 +7,7 @@ that gets one input for all steps repeats it somewhere, or loops over the steps.
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import dropwhile
 from typing import Any
 
@@ -209,7 +209,8 @@ class Unroller:
                 )
         entries = []
         for t in range(len(first.entries)):
-            row, named = map_leaves(lambda a, t=t: self._pick_step(a, t, place, first, op), (args, kwargs))
+            pick = partial(self._pick_step, t=t, place=place, first=first, op=op)
+            row, named = map_leaves(pick, (args, kwargs))
             entries.append(self.emit(op.func, *row, **named))
         return replace(first, entries=entries, axis=op.value.ndim + place)
 
