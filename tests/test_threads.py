@@ -238,7 +238,11 @@ def test_work_done_alone_hears_of_an_interrupt():
 
 @pytest.mark.parametrize(
     "name, module, keys",
-    [("mesh_spec", "lockstep", {}), ("mesh_spec", "noc", {"noc.link_cycles_per_flit": 9}), ("ladderbus", "bus", {})],
+    [
+        ("mesh_spec", "sim.cycle.lockstep", {}),
+        ("mesh_spec", "sim.cycle.noc", {"noc.link_cycles_per_flit": 9}),
+        ("ladderbus", "families.segmented_bus.engine", {}),
+    ],
 )
 def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkeypatch, name, module, keys):
     chip = Chip.load(name).replace(keys)
@@ -248,5 +252,5 @@ def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkey
         flag[0] = True
         work()
 
-    monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.run_alone", interrupted)
+    monkeypatch.setattr(f"nwcompile.{module}.run_alone", interrupted)
     assert (replay_packets(chip, [0], [0], [3], [1]).arrive == -1).all()
