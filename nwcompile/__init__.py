@@ -5,6 +5,7 @@ Public names are imported on first use. So `import nwcompile` is fast: it loads 
 
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 
 from nwcompile.lazy_names import FROM_ABOVE
 
@@ -73,10 +74,14 @@ for _noun in ("chip", "mapping", "network", "program", "run"):
     )
 _MODULES = ("errors", "nn", "report")  # `nwcompile.report` is a module that can be called
 
-__all__ = sorted((*_HOME, *_MODULES, "__version__"))
+_NEED_TORCH = {"convert", "from_torch", "load_onnx", "neuron", "nn"}
+_has_torch = find_spec("torch") is not None
+__all__ = sorted({*_HOME, *_MODULES, "__version__"} - (set() if _has_torch else _NEED_TORCH))
 
 
 def __getattr__(name: str):
+    if name in _NEED_TORCH and not _has_torch:
+        import_module("nwcompile.errors").require_torch(f"nwcompile.{name}")
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name in _MODULES:

@@ -312,7 +312,7 @@ def test_readme_commands_and_pictures_are_there(capsys):
             arguments.add_arguments(parser, verb)
             parser.parse_args(words)
     files = re.findall(r"`(?:python|pytest(?: -m long)?) ([\w./ ]+\.py)`", text)
-    assert len(files) == 3 and all((ROOT / file).is_file() for line in files for file in line.split())
+    assert len(files) == 4 and all((ROOT / file).is_file() for line in files for file in line.split())
     pictures = re.findall(r'src(?:set)?="(.*?)"', text)
     assert len(pictures) == 2 and all((ROOT / file).stat().st_size < 200_000 for file in pictures)
 

@@ -77,7 +77,7 @@ def test_suffixes_of_event_files_are_those_of_the_reader():
 
 
 NEEDS_TORCH = """
-import sys
+import pydoc, sys
 sys.modules["torch"] = None
 import numpy as np, nwcompile as nw
 from nwcompile import cli
@@ -89,10 +89,13 @@ def needs(function):
         print(e.code, e)
 open("small.py", "w").write("import torch\\ndef make(): return torch.nn.Linear(2, 2)")
 needs(lambda: nw.from_torch)
+needs(lambda: nw.convert)
 needs(lambda: nw.nn)
 exec("def f():\\n from nwcompile.nn import LIFLayer")
 needs(f)
 needs(lambda: _exp_as_torch(np.zeros(1), np.dtype(np.float32)))
+exec("from nwcompile import *")
+help_text = pydoc.render_doc(nw)
 sys.exit(cli.main("estimate small:make".split()))
 """
 
@@ -101,7 +104,7 @@ def test_what_needs_torch_says_so_in_a_sentence(tmp_path):
     done = subprocess.run([sys.executable, "-c", NEEDS_TORCH], cwd=tmp_path, capture_output=True, text=True)
     sentence = "NW6107 {} needs PyTorch, which is not installed: pip install 'nwcompile[torch]'"
     exp = "exp of float32 time constants, as sinabs and rockpool compute it,"
-    named = ("from_torch", "nwcompile.nn", "nwcompile.nn", exp)
+    named = ("nwcompile.from_torch", "nwcompile.convert", "nwcompile.nn", "nwcompile.nn", exp)
     assert done.stdout.splitlines() == [sentence.format(name) for name in named]
     said = sentence.replace("NW6107 ", "").format("small:make")
     assert (done.returncode, done.stderr) == (2, f"nwcompile: error[NW6107]: {said}\n")

@@ -11,8 +11,8 @@ from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
-from nwcompile.report.text import align_rows
-from nwcompile.sim.cycle.noc import offer_load, replay_packets
+from nwcompile.ir.chip import Chip
+from nwcompile.sim.cycle.noc import offer_load, replay_packets, verify_load
 
 ERROR_CODE = "NW6201"
 COLUMNS = ("time", "src", "dst", "size")
@@ -28,12 +28,11 @@ def run(args: Namespace) -> int:
             raise OptionError("noc: --trace-out belongs to --trace-in")
         if args.load is None:
             raise OptionError("noc: --traffic needs --load, in flits per core and cycle")
-        fixed = (args.flits, args.warmup, args.cycles, args.seed)
-        loads = [asdict(offer_load(chip, args.traffic, load, *fixed)) for load in args.load]
+        loads = _offer_loads(args, chip)
         if args.json:
             print(as_json({"chip": chip.name, **(loads[0] if len(loads) == 1 else {"loads": loads})}))
-        else:
-            print(_text_of_load(loads[0], args.cycles) if len(loads) == 1 else _text_of_curve(loads))
+        elif len(loads) == 1:
+            print(_text_of_load(loads[0], args.cycles))
         return 0
     packets = read_packets(Path(args.trace_in))
     time, src, dst, size = (packets[name] for name in COLUMNS)
@@ -85,15 +84,26 @@ def read_packets(path: Path) -> dict[str, np.ndarray]:
     return dict(zip(COLUMNS, packets, strict=True))
 
 
-def _text_of_curve(loads: list[dict]) -> str:
-    """Format a load-latency curve: one row for each offered load."""
-    rows: list[tuple[str, ...]] = [("offered", "accepted", "mean latency", "busiest link", "its load")]
-    for load in loads:
-        busiest, share = max(load["link_load"].items(), key=lambda row: row[1])
-        stable = {None: "too few cycles", False: "saturated"}.get(load["stable"]) or f"{load['mean_latency']:.2f}"
-        rows.append((f"{load['offered']:.4f}", f"{load['accepted']:.4f}", stable, busiest, f"{share:.4f}"))
-    head = f"{loads[0]['pattern']}; loads in flits/core/cycle, latency in cycles, load of a link: share of busy cycles"
-    return "\n".join([head, *align_rows(rows, n_left=0)])
+def _offer_loads(args: Namespace, chip: Chip) -> list[dict]:
+    """Simulate each load. With several, print a row of the load-latency curve as soon as it is known."""
+    fixed = (args.flits, args.warmup, args.cycles, args.seed)
+    for load in args.load:
+        verify_load(chip, args.traffic, load, *fixed)
+    prints = len(args.load) > 1 and not args.json
+    if prints:
+        print(f"{args.traffic}; loads in flits/core/cycle, latency in cycles, load of a link: share of busy cycles")
+        print("offered  accepted   mean latency  its load  busiest link")
+    loads = []
+    for load in args.load:
+        made = asdict(offer_load(chip, args.traffic, load, *fixed))
+        loads.append(made)
+        if prints:
+            busiest, share = max(made["link_load"].items(), key=lambda row: row[1])
+            latency = {None: "too few cycles", False: "saturated"}.get(made["stable"]) or f"{made['mean_latency']:.2f}"
+            print(f"{made['offered']:7.4f}  {made['accepted']:8.4f} {latency:>14}  {share:8.4f}  {busiest}", flush=True)
+    if prints and any(made["stable"] is None for made in loads):
+        print(f"too few cycles to tell whether the latency lasts: measure more than {args.cycles} (--cycles)")
+    return loads
 
 
 def _text_of_load(result: dict, cycles: int) -> str:

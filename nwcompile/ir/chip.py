@@ -243,7 +243,7 @@ class Chip:
 
     @cached_property
     def family(self) -> Family:
-        """The answers of the chip's family (nwcompile/families/) to what the trunk asks."""
+        """The chip's family (nwcompile/families/): what differs from a mesh with a barrier."""
         return next((family for family in FAMILIES if family.has_member(self)), MESH)
 
     @property
@@ -360,7 +360,7 @@ class Chip:
         return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
 
     def limit(self, name: str) -> np.ndarray | None:
-        """Limit `core.<name>` of every physical core, at most that of its array, int64[core]; None if there is none.
+        """Limit `core.<name>` of every physical core, int64[core], at most the size of its array; None without a limit.
 
         The limit of neurons is 0 where a core is not usable.
         """

@@ -183,7 +183,7 @@ def check_crossbar(chip, where: str) -> None:
     if array.levels is not None and not 1 << bits - 2 <= array.levels - 1 <= 1 << bits - 1:
         needed = (array.levels - 1).bit_length() + 1
         raise ChipError(
-            f"{where}: crossbar.levels: pairs of cells of {array.levels} levels are weights of {needed} bits; set "
+            f"{where}: crossbar.levels: a pair of cells of {array.levels} levels stores a weight of {needed} bits; set "
             f"weights.bits = {needed}, not {bits}"
         )
     drift = {key: getattr(array, key) for key in ("drift_exponent", "drift_spread", "drift_start_s")}

@@ -269,7 +269,7 @@ class Crossbar:
 
     rows: int | None = None  # cells in a column; not given: any number
     columns: int | None = None  # cells in a row; not given: any number
-    pairs: str | None = None  # what a pair takes two of: "rows" or "columns"; not given: the numbers above count pairs
+    pairs: str | None = None  # a pair takes two "rows" or two "columns"; not given: rows and columns count pairs
     levels: int | None = None  # conductance levels of a cell: mantissas are up to levels - 1 steps from 0
     drift_exponent: float | None = None  # mean of nu, at least 0
     drift_spread: float | None = None  # standard deviation of nu; no cell's nu is below 0

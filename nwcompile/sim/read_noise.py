@@ -1,4 +1,4 @@
-"""Read noise of memory cells: what a column reads of its cells deviates, by new random numbers in each step.
+"""Read noise of memory cells: each column's sum gets new Gaussian noise in every step.
 
 A cell with weight w that is read with a spike s gives w*s*(1 + deviation*e), and every read has its own standard normal
 e. A column adds what its cells give, so its sum deviates by deviation * e * sqrt(sum (w*s)^2), with one e for each sum.
@@ -23,7 +23,7 @@ def simulate_reads(
     """Simulate a program whose synaptic sums are read with noise; `draws` are e of its layers, float[B, T, *shape].
 
     The noise enters as numbers in bias registers, so each backend runs it exactly. It depends on the spikes of its own
-    step. Runs are therefore repeated until the noise that a run was given is that of its spikes. Each run settles at
+    step. The run is therefore repeated until its noise no longer changes. Each repetition settles at
     least one more layer, or one more step of layers that feed each other.
     """
     network = program.network

@@ -16,7 +16,7 @@ Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
              a convolution is stored, and varies, per target neuron.
   levels     w -> the nearest multiple of m / (levels - 1), but not finer than whole numbers, before it deviates; m is
              the largest |w| of the connection. A memory cell of a crossbar has `levels` equidistant conductances from
-             0 to that of m, and a weight is the difference of two cells. All devices are alike in that.
+             0 to that of m, and a weight is the difference of two cells. This rounding is the same on all devices.
   stuck      a stored weight is 0 if r < stuck. It still occupies memory and is read.
   threshold  theta -> round(theta * max(1 + threshold*e, 0)) per neuron, at least 1 if theta was above 0. A reset by
              subtraction subtracts the neuron's own threshold.
@@ -155,7 +155,7 @@ class Devices:
 
     @property
     def _varies_weights(self) -> bool:
-        """Whether stored weights become other numbers, or are read as such."""
+        """Whether weights change, when stored or when read."""
         return any(getattr(self.variation, kind) for kind in ("weight", "levels", "drift", "noise"))
 
     @cached_property
@@ -365,8 +365,8 @@ def robustness(
     steps; `noise` is the relative standard deviation of each read of a cell; `drift` is the time since the cells were
     programmed, in seconds. None takes the figure of the chip file's `[variation]`. The head of
     `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on any number of threads;
-    device i does not depend on the number of devices. Raises OptionError if nothing varies or a number is out of range,
-    and ModelError for unusable `x` or `y`.
+    device i does not depend on the number of devices. Raises OptionError if no kind is given or a number is out of
+    range, and ModelError for unusable `x` or `y`.
     """
     given = Variation(
         weight=weight,
@@ -404,7 +404,7 @@ def iter_accuracies(
 
 
 def merge_variation(chip: Chip, given: Variation) -> Variation:
-    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or by too much."""
+    """Fill in the chip's figures where `given` has None. Raises OptionError if no kind is given, or by too much."""
     verify_variation(given)
     both: dict[str, Any] = {
         name: getattr(chip.variation, name) if value is None else value if name == "levels" else float(value)

@@ -30,7 +30,8 @@ def render_diff(doc: dict, reports: dict[str, dict]) -> str:
     """Render the page of a comparison, from `doc` of report/diff.py and both reports by program name."""
     names = list(reports) if len(reports) > 1 else list(reports) * 2
     docs = [reports[name] for name in names]
-    line = f"{run_title(docs[0])}: {names[0]} before, {names[1]} after; {doc['source']}"
+    chips = dict.fromkeys(report["chip"]["name"] for report in docs)
+    line = f"{run_title(docs[0], ' and '.join(chips))}: {names[0]} before, {names[1]} after; {doc['source']}"
     header = tag("header", page_title(line), tag("p", diff_verdict(doc), class_="verdict"),
                  class_=None if doc["ok"] else "bad")  # fmt: skip
     hottest = [_hottest_value(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),

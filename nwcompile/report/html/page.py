@@ -47,9 +47,9 @@ def page_title(what: str) -> Markup:
     return tag("h1", f"{what}; {date.today().isoformat()}, nwcompile {__version__}")
 
 
-def run_title(doc: dict) -> str:
-    """Name a run's network and chip."""
-    return network_title(len(doc["layers"]), sum(layer["neurons"] for layer in doc["layers"]), doc["chip"]["name"])
+def run_title(doc: dict, chip: str) -> str:
+    """Name a run's network and its chip."""
+    return network_title(len(doc["layers"]), sum(layer["neurons"] for layer in doc["layers"]), chip)
 
 
 def render_html(doc: dict) -> str:
@@ -84,7 +84,7 @@ def render_html(doc: dict) -> str:
 
     def page(docs: list[dict]) -> str:
         main = tag("main", *head, step_bar(docs), *parts, page_data(docs[0]), class_="run")
-        return whole_page(f"{run_title(doc)}: report of nwcompile", main)
+        return whole_page(f"{run_title(doc, doc['chip']['name'])}: report of nwcompile", main)
 
     return render_within_limit(page, [doc])
 
@@ -141,7 +141,7 @@ def _page_header(doc: dict) -> Markup:
     run = doc["run"]
     how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
     samples = count_text(run["n_samples"], "sample")
-    line = f"{run_title(doc)}; {how} {samples} of {run['n_hardware_steps']} hardware steps"
+    line = f"{run_title(doc, doc['chip']['name'])}; {how} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
     return tag("header", page_title(line), _verdict_line(doc), tag("dl", *rows), class_=None if good else "bad")

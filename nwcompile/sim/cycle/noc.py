@@ -154,36 +154,7 @@ def offer_load(
     continues while the measured packets arrive, at most for `cycles` more. Raises OptionError, and
     NotEnoughMemoryError if the packets do not fit in memory.
     """
-    noc = chip.noc
-    if pattern not in PATTERNS:
-        raise OptionError(unknown_choice("traffic", pattern, PATTERNS))
-    if noc.cores_per_router != 1:
-        raise OptionError(
-            f"traffic needs one core per router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
-        )
-    if not chip.grid.is_open.all():
-        raise OptionError(
-            f"traffic goes to every core; {chip.name} has routers out of use, take them out of noc.faults"
-        )
-    if pattern == "transpose" and noc.columns != noc.rows:
-        raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
-    for name, value, lowest, highest in (
-        ("flits", flits, 1, MAX_SIZE_FLITS),
-        ("warmup", warmup, 0, MAX_TIME_CYCLES),
-        ("cycles", cycles, 1, MAX_TIME_CYCLES),
-        ("seed", seed, 0, None),
-    ):
-        if value < lowest:
-            raise OptionError(f"{name} {value} must be a whole number >= {lowest}")
-        if highest is not None and value > highest:
-            raise OptionError(f"{name} {value} is above the largest supported, {highest}")
-    if not 0 < offered / flits <= 1:
-        raise OptionError(
-            f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits per cycle"
-        )
-    n_packets = offered / flits * chip.n_cores * (warmup + 2 * cycles)
-    work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
-    verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")
+    verify_load(chip, pattern, offered, flits, warmup, cycles, seed)
     rng = np.random.default_rng(seed)
     time, src = _draw_packets(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
     dst = _draw_destinations(pattern, chip, src, rng)
@@ -214,6 +185,40 @@ def offer_load(
             link_name(chip, link): min(float(busy[link] / last), 1.0) for link in np.flatnonzero(done.link_flits)
         },
     )
+
+
+def verify_load(chip: Chip, pattern: str, offered: float, flits: int, warmup: int, cycles: int, seed: int) -> None:
+    """Raise OptionError or NotEnoughMemoryError if `offer_load` cannot make this load."""
+    noc = chip.noc
+    if pattern not in PATTERNS:
+        raise OptionError(unknown_choice("traffic", pattern, PATTERNS))
+    if noc.cores_per_router != 1:
+        raise OptionError(
+            f"traffic needs one core per router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
+        )
+    if not chip.grid.is_open.all():
+        raise OptionError(
+            f"traffic goes to every core; {chip.name} has routers out of use, take them out of noc.faults"
+        )
+    if pattern == "transpose" and noc.columns != noc.rows:
+        raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
+    for name, value, lowest, highest in (
+        ("flits", flits, 1, MAX_SIZE_FLITS),
+        ("warmup", warmup, 0, MAX_TIME_CYCLES),
+        ("cycles", cycles, 1, MAX_TIME_CYCLES),
+        ("seed", seed, 0, None),
+    ):
+        if value < lowest:
+            raise OptionError(f"{name} {value} must be a whole number >= {lowest}")
+        if highest is not None and value > highest:
+            raise OptionError(f"{name} {value} is above the largest supported, {highest}")
+    if not 0 < offered / flits <= 1:
+        raise OptionError(
+            f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits per cycle"
+        )
+    n_packets = offered / flits * chip.n_cores * (warmup + 2 * cycles)
+    work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
+    verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")
 
 
 def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:

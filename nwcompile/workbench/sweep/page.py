@@ -73,34 +73,30 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     some = f" Drawn: {len(drawn)} of them, the best among them." if len(drawn) < len(rows) else ""
     verdict = tag("p", swept.line + some, class_="verdict")
     header = tag("header", page_title(f"sweep of {swept.title}"), verdict, *(tag("p", line) for line in swept.bases))
-    cards = [
+    drawn_cards = [
         _card("Two figures", "Each dot is a point; those in color are beaten by none in every objective.",
               tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("The point", "At first one of the best: with the least product of energy and time, if these are known.",
+        _card("The point", "At first one of the best: with the least product of energy and time, or the least time.",
               tag("div", id="picked")),
         _card("All of them", "Each line is a point. Drag along an axis to keep what is within; click the axis to end "
               "that.", tag("div", id="lines"), tag("p", id="kept")),
         _card("The best", None, _front_table(swept, has_report)),
-        *([_card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))]
-          if swept.failed else []),
     ]  # fmt: skip
+    failed = _card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))
+    cards = [*drawn_cards, *([failed] if swept.failed else [])]
     content = tag("main", header, tag("div", *cards, class_="grid"))
     return whole_page(f"sweep of {swept.title}", content, embed_data(data), more_style=LOOK, script=SCRIPT)
 
 
 def _choose_first(swept) -> str | None:
-    """Return the id of the best point with the least product of energy and time, or else with the best first objective.
+    """Return the id of the best point with the least product of energy and time, or time, if all best points have it.
 
     None if no point has figures.
     """
-
-    def rate(row: dict) -> float:
-        if row.get("edp_nj_us") is not None:
-            return row["edp_nj_us"]
-        return row[swept.minimize[0]] if swept.minimize else -row[swept.maximize[0]]
-
-    return min(swept.front, key=rate)["id"] if swept.front else None
+    front = swept.front
+    names = [name for name in ("edp_nj_us", "step_us") if all(row.get(name) is not None for row in front)]
+    return min(front, key=lambda row: [row[name] for name in names[:1]])["id"] if front else None
 
 
 def report_path(point_id: str) -> str:
