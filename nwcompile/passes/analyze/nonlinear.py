@@ -121,6 +121,7 @@ def product_violations(network: Network, chip: Chip, on_multi_spike: str) -> Ite
         is_gated = gated_factor(network, product) is not None
         if is_gated and not can_send_sums(chip, on_multi_spike):
             advice = "use a chip whose neurons are programs and send signed numbers, such as loihi2 or spinnaker2"
+            advice = "leave out on_multi_spike='repeat'" if on_multi_spike == "repeat" else advice
             yield Violation("product of spikes", where, "currents times spikes", "counts times spikes", advice)
         elif not is_gated and (counts is None or min(counts) > 1):
             yield Violation("product of spikes", where, "a product of other numbers", "a product with spikes", advice)

@@ -41,7 +41,7 @@ from nwcompile.passes.quantize.send_sums import (
 
 SUMS = "{}/sums"  # Name of the neurons that send the synaptic sums of the map, at full resolution.
 LEADS = "{}/lead{}"  # Name of those that compare two currents, by round.
-ADVICE = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
+ADVICE = "raise noc.payload_bits, use fewer weight bits, or pool or multiply the spikes of a layer"
 MAXIMA = "{}/max"  # Name of the neurons that send the largest current of each window.
 
 

@@ -107,3 +107,8 @@ def test_programs_of_the_same_names_are_the_users():
     for program, judge in ((mark, is_mark), (gate, is_gate)):
         other = nw.NeuronProgram(program.name, (), program.operations[:1], program.operations[0].result, "graded")
         assert not judge(other) and not judge(SPEC)
+
+
+def test_messages_that_are_repeated_carry_no_currents():
+    with pytest.raises(FitError, match="is currents times spikes  leave out on_multi_spike='repeat'"):
+        nw.compile(dual(), "loihi2", SAMPLES, nw.Options(on_multi_spike="repeat"))
