@@ -29,6 +29,7 @@ from nwcompile.passes.analyze.nonlinear import can_send_sums, find_maxima, poole
 from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.approximate.ideal import Windows, find_windows, reduce_to_channels
+from nwcompile.passes.quantize.gate_currents import is_gate
 from nwcompile.passes.quantize.send_sums import (
     SUM,
     build_sender,
@@ -41,7 +42,7 @@ from nwcompile.passes.quantize.send_sums import (
 
 SUMS = "{}/sums"  # Name of the neurons that send the synaptic sums of the map, at full resolution.
 LEADS = "{}/lead{}"  # Name of those that compare two currents, by round.
-ADVICE = "raise noc.payload_bits, use fewer weight bits, or pool or multiply the spikes of a layer"
+ADVICE = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
 MAXIMA = "{}/max"  # Name of the neurons that send the largest current of each window.
 
 
@@ -61,7 +62,9 @@ def verify_messages(legal: Network, network: Network, chip: Chip) -> None:
     """Raise FitError if messages are too narrow for the currents that neurons of the float network `legal` send."""
     for name in legal.layers:
         if sends_current(legal, name):
-            count_safe_spikes(network, name, chip, ADVICE, n_sums=2)
+            is_gated = any(is_gate(legal.node(c.target).neuron) for c in legal.out_of(name))
+            advice = "raise noc.payload_bits, or use fewer weight bits" if is_gated else ADVICE
+            count_safe_spikes(network, name, chip, advice, n_sums=2)
 
 
 def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:

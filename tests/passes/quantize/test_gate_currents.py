@@ -112,3 +112,11 @@ def test_programs_of_the_same_names_are_the_users():
 def test_messages_that_are_repeated_carry_no_currents():
     with pytest.raises(FitError, match="is currents times spikes  leave out on_multi_spike='repeat'"):
         nw.compile(dual(), "loihi2", SAMPLES, nw.Options(on_multi_spike="repeat"))
+
+
+def test_messages_too_narrow_for_currents_are_refused():
+    chip = Chip.load("loihi2").replace({"noc.payload_bits": 8})
+    with pytest.raises(
+        FitError, match=r"payload bits  product/currents  14 of 8  raise noc.payload_bits, or use fewer"
+    ):
+        nw.compile(dual(), chip, SAMPLES)
