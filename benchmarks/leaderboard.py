@@ -83,13 +83,13 @@ class Job(NamedTuple):
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--net", default=",".join(CONTESTS), help="comma-separated")
+    parser.add_argument("--net", default=",".join(CONTESTS), help="comma-separated: " + ", ".join(CONTESTS))
     parser.add_argument("--method", default="all", help="comma-separated; all: those of the leaderboard")
-    parser.add_argument("--limit", type=int, default=60, help="seconds of the processor for each row")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--reference", type=Path, default=REFERENCE)
-    parser.add_argument("--name", default="leaderboard", help="of the file in results")
+    parser.add_argument("--limit", type=int, default=60, help="CPU seconds for each row")
+    parser.add_argument("--seed", type=int, default=0, help="of all random searches")
+    parser.add_argument("--processes", type=int, default=2, help="rows measured at a time")
+    parser.add_argument("--reference", type=Path, default=REFERENCE, help="folder of other projects' files")
+    parser.add_argument("--name", default="leaderboard", help="writes benchmarks/results/NAME.json")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the results have")
     parser.add_argument("--page", action="store_true", help="only write the page from the results")
     args = parser.parse_args(argv)
@@ -97,6 +97,10 @@ def main(argv: list[str] | None = None) -> None:
         from benchmarks.leaderboard_page import write_files
 
         return write_files(json.loads((RESULTS / "leaderboard.json").read_text()))
+    if unknown := {*args.net.split(",")} - {*CONTESTS}:
+        parser.error(f"unknown net {', '.join(sorted(unknown))}; choose from {', '.join(CONTESTS)}")
+    if args.limit < 1:
+        parser.error(f"--limit {args.limit} must be 1 or more CPU seconds")
     os.environ.update(dict.fromkeys(THREADS, "1"))  # of the processes that are started
     start, path = time.perf_counter(), RESULTS / f"{args.name}.json"
     before = json.loads(path.read_text())["rows"] if args.resume else []
@@ -111,7 +115,7 @@ def main(argv: list[str] | None = None) -> None:
             write(args.name, in_order(rows.values()), settings)
     save(args.name, in_order(rows.values()), settings)
     total = sum(row["row s"] for row in rows.values())
-    print(f"{time.perf_counter() - start:.0f} s; {total:.0f} s of the processor for all rows")
+    print(f"{time.perf_counter() - start:.0f} s; all rows took {total:.0f} CPU seconds")
 
 
 def methods_of(net: str) -> list[str]:

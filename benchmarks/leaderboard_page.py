@@ -123,7 +123,7 @@ Which mapping method is best? Every method maps the same nets to the same chips,
 most {limit} seconds of processor time. `python benchmarks/leaderboard.py` measures, and with `--page` it generates this
 page from `benchmarks/results/leaderboard.json`.
 
-Ours is first, or within 1 % of the first, in {first} of {all} comparisons:
+Ours is first, or within 1 % of the first, in {first} of {all} comparisons of nets that all methods have mapped:
 """
 AFTER = """
 The step time and the energy-delay product (EDP) are measured with the cycle backend. Hops count every link that a

@@ -174,3 +174,25 @@ def test_convert_refuses_options(options, text):
 def test_convert_refuses_a_quantized_relu_whose_step_was_never_set():
     text = "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="
     assert refused(net(QuantizedReLU(8)), X, 8, "quantized") == text
+
+
+CUT = {
+    "a long": (lambda h: (3 * h).long().float(), "a cast to torch.int64 cuts numbers to whole ones; keep them float"),
+    "a copy into whole numbers": (
+        lambda h: torch.zeros_like(h, dtype=torch.int32).copy_(h).float(),
+        "a cast to torch.int32 cuts numbers to whole ones; keep them float",
+    ),
+    "a shrink that is linear far from 0": (lambda h: F.hardshrink(h, 0.01), "torch's hardshrink"),
+    "a norm that is linear near 0": (lambda h: torch.renorm(h, 2, 0, 1000.0), "torch's renorm"),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_functions_that_are_linear_for_some_numbers_only_are_refused(name):
+    function, text = CUT[name]
+
+    class Cutting(nn.Module):
+        def forward(self, x):
+            return function(F.relu(x))
+
+    assert text in refused(net(Cutting()), X, 8)

@@ -130,6 +130,36 @@ def test_onnx_convolution_with_auto_pad_has_the_pads_of_the_standard(auto_pad, k
     np.testing.assert_allclose(found, ReferenceEvaluator(str(path)).run(None, {"x": x})[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (1, 0, 1, 1), (0, 0, 0, 0)])
+def test_onnx_pooling_that_rounds_up_has_no_window_that_begins_behind_the_input(kind, pads, tmp_path):
+    given = {"kernel_shape": [3, 3], "strides": [3, 3], "pads": list(pads), "ceil_mode": 1}
+    path = write(tmp_path / "net.onnx", [(kind, [], given)], {}, (2, 8, 6))
+    x = torch.from_numpy(draw(3, 2, 8, 6))
+    if len(set(pads)) == 1:  # torch has the standard's rule
+        pool = torch.nn.MaxPool2d if kind == "MaxPool" else torch.nn.AvgPool2d
+        more = {} if kind == "MaxPool" else {"count_include_pad": False}
+        wanted = pool(3, 3, pads[0], ceil_mode=True, **more)(x)
+        torch.testing.assert_close(nw.load_onnx(path)(x), wanted)
+    found = nw.load_onnx(path)(x)
+    assert found.isfinite().all() and found.shape == (3, 2, 3, 3 if pads[1] else 2)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_onnx_pads_any_axis(mode, tmp_path):
+    pads = {"p": ints(0, 1, 1, 0, 0, 2, 0, 1)}  # channels last, and one more channel
+    compare(write(tmp_path / "net.onnx", [("Pad", ["p"], {"mode": mode})], pads, (5, 4, 3)), (5, 4, 3))
+
+
+def test_onnx_clip_without_bounds_and_parts_with_names_of_torch(tmp_path):
+    path = write(tmp_path / "net.onnx", [("Clip", [], {}), ("Relu", [], {})], {}, (4,))
+    model = onnx.load(path)
+    for node, name in zip(model.graph.node, ("forward", "training"), strict=True):
+        node.name = name
+    onnx.save(model, path)
+    compare(path, (4,))
+
+
 def small_net(path: Path, batch="B", opset: int = 18, last: str = "Softmax") -> Path:
     """A channels-last network as Keras writes it: Transpose, Conv, Clip at 0 and 1, pooling, Reshape, MatMul, Add."""
     axis = {"axis": 1} if opset < 13 else {}
@@ -199,6 +229,11 @@ def test_onnx_files_that_cannot_be_read(tmp_path):
         nw.load_onnx(tmp_path / "broken.onnx")
     with pytest.raises(nw.ModelError, match=r"none.onnx: onnx cannot read the file \(.*No such file"):
         nw.load_onnx(tmp_path / "none.onnx")
+    with pytest.raises(nw.ModelError, match="load_onnx takes the path of a file, not NoneType"):
+        nw.load_onnx(None)
+    nodes = [("Cast", [], {"to": TensorProto.BFLOAT16}), ("Cast", [], {"to": TensorProto.FLOAT})]
+    with pytest.raises(nw.ModelError, match=r"not read: node 0 '/cast0' \(Cast of a type that torch does not take\)"):
+        nw.load_onnx(write(tmp_path / "cast.onnx", nodes, {}, (4,)))
 
 
 def test_onnx_network_with_a_node_that_no_spikes_replace(tmp_path):

@@ -74,7 +74,7 @@ def test_from_torch_runs_compiled_parts_as_they_were_written():
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_from_torch_refuses_torchscript():
     made = torch.jit.script(torch.nn.Linear(3, 3))
-    text = "is TorchScript, whose functions cannot be followed; give from_torch the module that it was made from"
+    text = "is TorchScript, whose functions cannot be followed; give the module that it was made from"
     for module, where in ((made, "the module"), (torch.nn.Sequential(made, lif(3)), "'0'")):
         with pytest.raises(ModelError) as caught:
             nw.from_torch(module, spike_tensor(2, 4, 3, seed=5))

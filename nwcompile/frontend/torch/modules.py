@@ -70,8 +70,7 @@ def verify_modules(module: torch.nn.Module, is_converted: bool = False) -> None:
         where = repr(path) if path else "the module"
         if isinstance(part, torch.jit.ScriptModule):
             raise ModelError(
-                f"{where} is TorchScript, whose functions cannot be followed; give from_torch the module that it was "
-                "made from"
+                f"{where} is TorchScript, whose functions cannot be followed; give the module that it was made from"
             )
         if any(cls.__module__.startswith("lava.lib.dl.slayer") for cls in type(part).__mro__):
             raise ModelError(

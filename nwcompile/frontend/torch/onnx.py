@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from math import prod
+from os import PathLike
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from nwcompile.errors import ModelError, OptionError
 
 ERROR_CODE = "NW2310"
 OPSET = 18  # Files of older operator sets are converted to it by onnx.
-PADDINGS = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+MOST_LETTERS = 300  # of onnx's error
 
 
 def load_onnx(path) -> torch.nn.Module:
@@ -29,6 +31,8 @@ def load_onnx(path) -> torch.nn.Module:
     except ImportError:
         text = "an .onnx file needs onnx, which is not installed: pip install 'nwcompile[onnx]'"
         raise OptionError(text, code="NW1102") from None
+    if not isinstance(path, str | PathLike):
+        raise ModelError(f"load_onnx takes the path of a file, not {type(path).__name__}")
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
@@ -36,7 +40,7 @@ def load_onnx(path) -> torch.nn.Module:
         if any(entry.domain == "" and entry.version < OPSET for entry in model.opset_import):
             model = version_converter.convert_version(model, OPSET)
     except Exception as e:
-        text = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        text = shorten(str(e) or type(e).__name__, MOST_LETTERS, placeholder=" ...")
         raise ModelError(f"{path}: onnx cannot read the file ({text})") from None
     return OnnxModule(model.graph, str(path)).eval()
 
@@ -77,19 +81,33 @@ def _conv(x, weight, bias=None, group=1, **window):
     return getattr(F, f"conv{len(strides)}d")(x, weight, bias, strides, padding, dilations, group)
 
 
+def _room_at_end(x, sizes, window: Window, ceil_mode: int) -> list[int]:
+    """Return what F.pad adds behind the padding, so that the last window is full; none starts in that padding."""
+    more: list[int] = []
+    for k, (step, far) in enumerate(zip(window.strides, window.dilations, strict=True)):
+        before, after = window.pad[2 * (len(sizes) - 1 - k) :][:2]
+        long, span = x.shape[2 + k], far * (sizes[k] - 1) + 1
+        n_steps, left = divmod(long + before + after - span, step)
+        n_steps += bool(ceil_mode and left and (n_steps + 1) * step < long + before)
+        more = [0, n_steps * step + span - long - before - after, *more]
+    return more
+
+
 def _max_pool(x, kernel_shape, ceil_mode=0, storage_order=0, **window):
-    strides, dilations, pad = _read_window(x, kernel_shape, **window)
-    pool = getattr(F, f"max_pool{len(strides)}d")
-    return pool(F.pad(x, pad, value=-torch.inf), kernel_shape, strides, 0, dilations, bool(ceil_mode))
+    window = _read_window(x, kernel_shape, **window)
+    pad = [a + b for a, b in zip(window.pad, _room_at_end(x, kernel_shape, window, ceil_mode), strict=True)]
+    pool = getattr(F, f"max_pool{len(kernel_shape)}d")
+    return pool(F.pad(x, pad, value=-torch.inf), kernel_shape, window.strides, 0, window.dilations)
 
 
 def _average_pool(x, kernel_shape, ceil_mode=0, count_include_pad=0, **window):
-    strides, dilations, pad = _read_window(x, kernel_shape, **window)
+    strides, dilations, pad = window = _read_window(x, kernel_shape, **window)
     if dilations != [1] * len(strides):
         raise ModelError("AveragePool with dilations is not read; use a convolution")
     pool = getattr(F, f"avg_pool{len(strides)}d")
+    more = _room_at_end(x, kernel_shape, window, ceil_mode)
     padded = (F.pad(x, pad), F.pad(torch.ones_like(x), pad, value=count_include_pad))
-    total, share = (pool(values, kernel_shape, strides, 0, bool(ceil_mode)) for values in padded)
+    total, share = (pool(F.pad(values, more), kernel_shape, strides) for values in padded)
     return total / share
 
 
@@ -104,14 +122,23 @@ def _reshape(x, shape, allowzero=0):
     return x.reshape(sizes)
 
 
-def _pad(x, pads, value=None, axes=None, mode="constant"):
+def _pad(tensor, pads, value=None, axes=None, mode="constant"):
     before, after = pads.reshape(2, -1).tolist()
-    given = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes.tolist()]
+    given = range(tensor.ndim) if axes is None else [axis % tensor.ndim for axis in axes.tolist()]
     sides = dict(zip(given, zip(before, after, strict=True), strict=True))
-    widths = [width for axis in reversed(range(x.ndim)) for width in sides.get(axis, (0, 0))]
     if mode != "constant":
-        return F.pad(x, widths[: 2 * (x.ndim - 2)], PADDINGS[mode])
-    return F.pad(x, widths, value=0.0 if value is None else value.item())
+        for axis, widths in sides.items():
+            places = np.pad(np.arange(tensor.shape[axis]), [max(width, 0) for width in widths], mode)
+            places = places[max(-widths[0], 0) : len(places) - max(-widths[1], 0)]
+            tensor = tensor.index_select(axis, torch.from_numpy(places).to(tensor.device))
+        return tensor
+    widths = [width for axis in reversed(range(tensor.ndim)) for width in sides.get(axis, (0, 0))]
+    return F.pad(tensor, widths, value=0.0 if value is None else value.item())
+
+
+def _clip(tensor, low=None, high=None):
+    bounds = [None if bound is None else bound.item() for bound in (low, high)]
+    return tensor if bounds == [None, None] else tensor.clamp(*bounds)
 
 
 def _reduce_mean(x, axes=None, keepdims=1, noop_with_empty_axes=0):
@@ -145,7 +172,7 @@ OPERATORS: dict[str, Callable] = {
     "MatMul": torch.matmul,
     "Conv": _conv,
     "Relu": torch.relu,
-    "Clip": lambda x, low=None, high=None: x.clamp(*(None if n is None else n.item() for n in (low, high))),
+    "Clip": _clip,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "GlobalAveragePool": lambda x: x.mean(list(range(2, x.ndim)), True),
@@ -220,9 +247,13 @@ class OnnxModule(torch.nn.Module):
         wrong = []
         batch = [d.dim_value for v in graph.input if v.name == self.input for d in v.type.tensor_type.shape.dim][:1]
         for i, node in enumerate(graph.node):
-            attributes = {a.name: _read_attribute(a) for a in node.attribute}
-            if node.op_type == "Constant":
-                arrays[node.output[0]] = torch.as_tensor(*attributes.values()).numpy()
+            try:
+                attributes = {a.name: _read_attribute(a) for a in node.attribute}
+                if node.op_type == "Constant":
+                    arrays[node.output[0]] = torch.as_tensor(*attributes.values()).numpy()
+                    continue
+            except (TypeError, RuntimeError):  # a type of numbers that torch lacks, or a text
+                wrong.append(f"node {i} {node.name!r} ({node.op_type} of a type that torch does not take)")
                 continue
             if node.op_type not in OPERATORS or node.domain or len([o for o in node.output if o]) > 1:
                 wrong.append(f"node {i} {node.name!r} ({node.op_type})")
@@ -230,7 +261,7 @@ class OnnxModule(torch.nn.Module):
             if node.op_type == "Reshape" and batch and batch == list(arrays.get(node.input[1], ())[:1]):
                 arrays[node.input[1]] = np.array([0, *arrays[node.input[1]][1:]])  # 0: the input's, for any B
             stem = node.name.strip("/").replace(".", "_") or f"{node.op_type}_{i}"
-            name = stem if stem not in self._modules else f"{stem}_{i}"
+            name = f"{stem}_{i}" if hasattr(self, stem) else stem
             self.add_module(name, type(node.op_type, (OnnxNode,), {"__module__": __name__})(attributes))
             self.calls.append((name, tuple(node.input)))
             self.results[name] = node.output[0]

@@ -119,6 +119,10 @@ def product_violations(network: Network, chip: Chip, on_multi_spike: str) -> Ite
         counts = largest_counts(network, product)
         advice = "multiply the spikes of layers only, as they are or added up, one factor of them single spikes"
         is_gated = gated_factor(network, product) is not None
+        if is_gated and can_send_sums(chip, on_multi_spike) and n_with_pairs(network) <= chip.max_neurons.sum():
+            advice = "train it in float and compile it; training in integers has no such products"
+            yield Violation("product of spikes", where, "currents times spikes", "counts times spikes", advice)
+            continue
         if is_gated and not can_send_sums(chip, on_multi_spike):
             advice = "use a chip whose neurons are programs and send signed numbers, such as loihi2 or spinnaker2"
             advice = "leave out on_multi_spike='repeat'" if on_multi_spike == "repeat" else advice

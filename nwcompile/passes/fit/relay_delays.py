@@ -10,7 +10,6 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
-from nwcompile.ir.host import Injected
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -20,7 +19,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.check import verify_relays
 from nwcompile.passes.analyze.nonlinear import can_send_sums
 from nwcompile.passes.legalize.resets import relay_neuron, to_scalar_neuron
-from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.prepare.schedule import n_steps, schedule
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.send_sums import build_sender, message_room
 
@@ -94,7 +93,7 @@ class Relayed(NamedTuple):
 def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     """Return whether a connection delays spikes longer than the chip can."""
     reach = 1 + chip.neuron.delay_max_steps
-    return any(_n_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
+    return any(n_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
 def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
@@ -105,7 +104,7 @@ def count_relays(network: Network, timing: Schedule, chip: Chip, options: Option
     reach = 1 + chip.neuron.delay_max_steps
     late: dict[tuple[str, int], int] = {}
     for c, delay in zip(network.connections, timing.delay, strict=True):
-        n = -(-_n_steps(c, delay, timing) // reach) - 1
+        n = -(-n_steps(c, delay, timing) // reach) - 1
         if n > 0 and c.source not in network.outputs and can_relay(network, chip, options, c.source):
             late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
     verify_relays(network, chip, relay_sizes(network, late, chip))
@@ -140,7 +139,7 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     is_binary = {source: sends_binary(network, chip, options, source) for source, _ in n_relays_of}
     binary = build_relay(network, chip, options) if any(is_binary.values()) else None
     relay_of = {name: binary if is_binary[name] else build_number_relay(network, chip) for name in is_binary}
-    wanted = {c: _n_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
+    wanted = {c: n_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
     late: dict[tuple[str, int], list[Connection]] = {key: [] for key in n_relays_of}
     for c, steps in wanted.items():
         if steps > reach and (c.source, c.aligned_delay) in late:
@@ -172,16 +171,6 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
         return Relayed(relayed, schedule(relayed, timing.execution), changes)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in relayed.connections)
     return Relayed(relayed, replace(timing, offset=offset, delay=delay), changes)
-
-
-def _n_steps(connection: Connection, delay: int, timing: Schedule) -> int:
-    """Return the hardware steps from a spike to its effect, 1 if the only delay is that of the pipeline.
-
-    An `Injected` connection takes 1: the host writes its register just before the layer reads it.
-    """
-    if isinstance(connection, Injected):
-        return 1
-    return (timing.offset[connection.source] % timing.period + delay) // timing.period
 
 
 def _insert_chains(network: Network, chains: dict[str, dict], rewired: dict[Connection, Connection]) -> Network:

@@ -1,6 +1,8 @@
 """Schedule: choose when each layer is updated, so that spikes of one aligned step meet in the pipeline (DESIGN 3)."""
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
 from nwcompile.ir.schedule import LARGEST_DELAY, Schedule, compute_delays
@@ -78,3 +80,13 @@ def _phase_offsets(network: Network) -> dict[str, int]:
         same_step = [level[c.source] + 1 for c in network.into(name) if c.aligned_delay == 0]
         level[name] = max(same_step, default=0)
     return level
+
+
+def n_steps(connection: Connection, delay: int, timing: Schedule) -> int:
+    """Return the hardware steps from a spike to its effect, 1 if the only delay is that of the pipeline.
+
+    An `Injected` connection takes 1: the host writes its register just before the layer reads it.
+    """
+    if isinstance(connection, Injected):
+        return 1
+    return (timing.offset[connection.source] % timing.period + delay) // timing.period

@@ -46,7 +46,8 @@ def gate_currents(network: Network, chip: Chip, options: Options) -> tuple[Netwo
             continue
         base = network.free_name(product.target, GATES)
         network = _insert_gates(network, product, factor, base)
-        counts = [network.node(name.format(base)).n_neurons for name in (CURRENTS, MARKS, GATES)]
+        layers = (network.nodes.get(name.format(base)) for name in (CURRENTS, MARKS, GATES))
+        counts = [0 if layer is None else layer.n_neurons for layer in layers]  # none if all currents are constants
         how = "{} neurons send currents, {} send spikes, {} send the products".format(*counts)
         changes.append(Change(product.target, "product of currents and spikes", "sums of currents", how, EXACT))
     return (normalize(network) if changes else network), changes
@@ -87,6 +88,8 @@ def _insert_gates(network: Network, product: MatMul, is_right: bool, base: str) 
         (gates, name, pairs, at),
     ):
         new.append(Sparse(layer, target, pre=pre, post=post, weight=ones, delay=0))
+    if not any(m[of_current].nnz for m in maps):  # the currents are constants
+        made, new = {}, [c for c in new if c.target == name and c.source not in made]
     kept = [c for c in network.connections if c is not product]
     nodes = {**network.nodes, **made}
     if not any(c.source == source.name for c in kept):

@@ -127,6 +127,21 @@ def test_approximate_delay_clamps_delays_at_the_chip_and_measures_the_price():
     assert nw.crosscheck(program, x[:2]).agree
 
 
+@pytest.mark.parametrize(("longest", "delay"), [(3, 4), (0, 1)])
+def test_approximate_delay_keeps_a_delay_that_goes_back_and_fits(longest, delay):
+    rng = np.random.default_rng(0)
+    edges = [
+        nw.Dense("in", "a", rng.normal(0.3, 1.0, (4, 6)).astype(np.float32)),
+        nw.Dense("a", "a", rng.normal(0.0, 0.5, (4, 4)).astype(np.float32), delay=delay),
+        nw.Dense("a", "b", rng.normal(0.3, 1.0, (3, 4)).astype(np.float32)),
+    ]
+    network = nw.Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 6})
+    chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": longest})
+    programs = [nw.compile(network, chip, SPIKES, nw.Options(approximate=asked)) for asked in ((), "delay")]
+    runs = [nw.simulate(p, SPIKES).spikes["b"] for p in programs]
+    assert np.array_equal(*runs) and runs[0].any() and "legalization" not in programs[1].manifest
+
+
 @pytest.mark.parametrize("asked", [(), "all"])
 def test_delays_are_exact_unless_delay_is_asked_for(asked):
     chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})

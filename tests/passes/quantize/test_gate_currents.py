@@ -120,3 +120,19 @@ def test_messages_too_narrow_for_currents_are_refused():
         FitError, match=r"payload bits  product/currents  14 of 8  raise noc.payload_bits, or use fewer"
     ):
         nw.compile(dual(), chip, SAMPLES)
+
+
+@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2"])
+def test_currents_without_weights_are_constants(chip):
+    net = dual(bias=0.5)
+    edges = [c.replace(weight=np.zeros_like(c.weight)) if c.target == "both" and c.bias is not None else c
+             for c in net.connections]  # fmt: skip
+    net = nw.Network(net.inputs, net.nodes, tuple(edges))
+    program, wanted = nw.compile(net, chip, SAMPLES), nw.simulate(net, SAMPLES).spikes["out"]
+    np.testing.assert_array_equal(nw.simulate(program, SAMPLES).spikes["out"], wanted)
+    assert wanted.any()
+
+
+def test_training_in_integers_has_no_products_of_currents():
+    with pytest.raises(FitError, match="is currents times spikes  train it in float and compile it; training in int"):
+        nw.nn.QuantizedNetwork(dual(), "loihi2", SAMPLES)

@@ -37,6 +37,7 @@ MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
 MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
 LEAST_RESULT = 1 << 8  # entries for which every trial counts at least
+SCALES = (1e-4, 1e4)  # of drawn inputs: a function that is linear only nearby is not taken
 EQUAL = 1e-6  # relative to the largest result: sums in another order round otherwise
 NOWHERE = -1
 
@@ -257,7 +258,10 @@ class Connector:
 
     def _connect_elementwise(self, node: Node) -> Symbol:
         if node.name == "_to_copy":
-            return self.look_up(node.refs[0])
+            source, given, dtype = self.look_up(node.refs[0]), node.refs[0].node.op.value, node.op.value.dtype
+            if not dtype.is_floating_point and not self.is_binary(source) and bool((given != given.trunc()).any()):
+                raise ModelError(f"{node.op.site}: a cast to {dtype} cuts numbers to whole ones; keep them float")
+            return source
         terms = [a for a in node.args[:2] if is_ref(a) or is_op(a) or isinstance(a, int | float)]
         refs = [a for a in terms if is_ref(a)]
         alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
@@ -370,7 +374,9 @@ class Connector:
             drawn = torch.randn(3, x.size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             drawn[2] = drawn[0] - 3 * drawn[1]
             wanted = torch.stack([run(row) - shift for row in drawn])
-            if not _are_equal(wanted[2], wanted[0] - 3 * wanted[1]):
+            sums = wanted[0] - 3 * wanted[1]
+            scaled = [(run(scale * drawn[2]) - shift) / scale for scale in SCALES]
+            if not all(_are_equal(given, sums) for given in (wanted[2], *scaled)):
                 raise self._refuse(node)
             for entries in _read_entries(lambda row: run(row) - shift, x.shape, node.shape):
                 sums = torch.zeros_like(wanted).index_add(1, entries.post, drawn[:, entries.pre] * entries.weight)

@@ -22,6 +22,7 @@ from nwcompile.passes.analyze.grids import round_bias
 from nwcompile.passes.analyze.nonlinear import find_maxima, pooled_layer
 from nwcompile.passes.analyze.pool import spike_cap
 from nwcompile.passes.legalize.prove import COMPARISON
+from nwcompile.passes.prepare.schedule import n_steps, schedule
 from nwcompile.passes.quantize.approximate.nearest_program import built_in, can_be_built_in
 
 # For each reset the alternatives, the closest first: what remains of a membrane above its threshold decides.
@@ -167,16 +168,22 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
             features_of[name] = features
     edges = network.connections
     if "delay" in options.approximate:
-        edges = tuple(_shorten_delay(c, chip, features_of) for c in edges)
+        timing = schedule(network, options.execution)
+        pairs = zip(edges, timing.delay, strict=True)
+        edges = tuple(_shorten_delay(c, n_steps(c, delay, timing), chip, features_of) for c, delay in pairs)
     bare = {name for name, features in features_of.items() if any(feature.word == "bias" for feature in features)}
     edges = tuple(c.replace(bias=None) if c.target in bare and c.has_weight else c for c in edges)
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
 
 
-def _shorten_delay(connection: Connection, chip: Chip, features_of: dict[str, list[Feature]]) -> Connection:
-    """Return a connection with at most the chip's longest delay, as in lava-dl's netx; add a feature if it changes."""
-    longest = chip.neuron.delay_max_steps
-    if connection.aligned_delay <= longest:
+def _shorten_delay(connection: Connection, steps: int, chip: Chip, features_of: dict[str, list[Feature]]) -> Connection:
+    """Return a connection with at most the chip's longest delay, as in lava-dl's netx; add a feature if it changes.
+
+    `steps`: from a spike to its effect, one more than the delay of a synapse at most. A delay that goes back is 1 or
+    more.
+    """
+    longest = max(chip.neuron.delay_max_steps, int(steps <= connection.aligned_delay))
+    if steps <= 1 + chip.neuron.delay_max_steps or connection.aligned_delay <= longest:
         return connection
     was = f"a delay of {connection.aligned_delay} steps from {connection.source}"
     feature = Feature("delay", was, f"{longest} steps")
