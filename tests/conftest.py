@@ -18,7 +18,7 @@ from hypothesis import Phase, settings
 
 from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
-from tests.long import EXAMPLES, IS_LONG, n_drawn
+from tests.long import EXAMPLES, IS_LONG, IS_WHOLE, n_drawn
 
 pytest.register_assert_rewrite("tests.made")  # before anything in it is imported
 
@@ -58,8 +58,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make every test of drawn examples a long test too: `make test` draws a third of its examples."""
-    for item in items if IS_LONG else ():
+    """Make every test of drawn examples a long test too, but not in CI's share: `make test` draws a third of them."""
+    for item in items if IS_LONG and IS_WHOLE else ():
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.long)
 

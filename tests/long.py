@@ -3,6 +3,7 @@
 import os
 
 EXAMPLES = int(os.environ.get("LONG_EXAMPLES", "500"))
+IS_WHOLE = EXAMPLES >= 200  # not CI's share
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 
