@@ -159,15 +159,15 @@ The table goes to `benchmarks/results/mine.json`. A function that returns an `nw
 - `hysmap80-4`, `hysmap80-6`, `hysmap108-6`: 80 and 108 neurons on 4 x 4 and 6 x 6 routers of one core, the first
   draws of HySMap's own results (github.com/amineux/HySMap). Our generator gives the same synapses and rates, so its
   published hops can be compared directly. Messages fork in the routers, as there. A core holds at most 15 % more
-  neurons than the mean, rounded up. HySMap also has a least number, 15 % fewer, which is no limit for others.
+  neurons than the mean, rounded up. HySMap also requires at least 15 % below the mean; other methods need not.
 - `mlp`: 10 layers of 2,048 neurons at 5 % density on Loihi 2, after the task of arXiv 2602.04717, whose sizes could
   not be read.
 
-Nets of SNEAP and EdgeMap are missing because the tables of their sizes could not be read.
+Nets of SNEAP and EdgeMap are missing because we could not read the tables of their sizes.
 
 ## Methods
 
-| method | source | what could not be read, and is assumed |
+| method | source | not published, or not readable: our assumption |
 |---|---|---|
 | `metis` | SNEAP, arXiv 2004.01639 | its annealing schedule; it gets ours |
 | `kernighan-lin`, placer `pso` | SpiNeMap, arXiv 1909.01843 | start and order of the swaps, parameters of the swarm |

@@ -13,8 +13,8 @@ CONVERTS = (
     "sigmoid at the end"
 )
 OTHER_SAMPLE = (
-    "the network gives something else for a sample in a batch than for the sample alone; use functions that compute "
-    "every sample alike, and draw no random numbers (F.dropout needs training=self.training)"
+    "the output for a sample depends on the other samples of the batch, or is random; use functions that compute "
+    "every sample alike (batch norm with running statistics, F.dropout with training=self.training)"
 )
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
 

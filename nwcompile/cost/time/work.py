@@ -186,7 +186,7 @@ def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
     """Return the router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `port p eject`.
 
-    Families have other links between their cores.
+    A chip family may have other links between its cores, and names them itself.
     """
     n_between = len(chip.link_cycles) - 2 * chip.n_cores
     if link < n_between:

@@ -14,7 +14,7 @@ from nwcompile.kernels.mapping import traffic
 class IoRoutes(NamedTuple):
     """The route of every logical core to or from its nearest io site by hops, the first of equals.
 
-    Chip families may have messages enter elsewhere: at the port of that core.
+    In some chip families messages enter elsewhere, at the port of another core; that core is the site then.
     """
 
     site: np.ndarray  # int64[core]: physical core of the site

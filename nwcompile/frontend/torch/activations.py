@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nwcompile.errors import ModelError, NwError
@@ -15,7 +14,7 @@ from nwcompile.frontend.torch.modules import disable_compile, unwrap_module
 from nwcompile.frontend.torch.operators.connect import MOVES
 from nwcompile.frontend.torch.operators.graph import Node, Ref, find_operand_nodes, run_node
 from nwcompile.frontend.torch.operators.neurons import is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.record import OperatorRecorder, is_op
+from nwcompile.frontend.torch.operators.record import OperatorRecorder, is_op, map_leaves
 from nwcompile.frontend.torch.operators.unroll import NO_MAP
 from nwcompile.nn import QuantizedReLU
 
@@ -73,7 +72,7 @@ class ReluNet:
 
 
 def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
-    """Return the least and the largest result of an operator that is a clipped ReLU; None for others."""
+    """Return the bounds (low, high) of an operator that is a clipped ReLU; None for others."""
     kind, numbers = name.strip("_"), args[1:]
     if kind == "threshold" and numbers == (0, 0):
         kind, numbers = "relu", ()
@@ -105,8 +104,8 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
         if op.name in COPIES and op.depends:
             node_of[op] = node_of[op.operands[0]]
         elif op.depends:
-            args, kwargs = pytree.tree_map(
-                lambda a: Ref(node_of[a], 0) if is_op(a) and a.depends else a, (op.args, op.kwargs), is_leaf=is_op
+            args, kwargs = map_leaves(
+                lambda a: Ref(node_of[a], 0) if is_op(a) and a.depends else a, (op.args, op.kwargs)
             )
             node_of[op] = Node(op, args, kwargs)
     if not result.depends:
@@ -192,7 +191,7 @@ def _run_module(module: torch.nn.Module, samples: torch.Tensor, run):
 
 
 class _ReluRecorder(TorchDispatchMode):
-    """Collects how far the results of ReLUs are above their least value; `low` has that, by the ReLU's place."""
+    """Collects the positive activations of ReLUs, minus the lower bound of each: `low`, by the ReLU's place."""
 
     def __init__(self, low: dict[int, float], n_batches: int):
         super().__init__()
@@ -243,6 +242,6 @@ def verify_same(net: ReluNet, samples: torch.Tensor) -> None:
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     if not torch.allclose(wanted, given, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(
-            "the network gives something else for a sample in a batch than for the sample alone; use functions that "
-            "compute every sample alike, and draw no random numbers (F.dropout needs training=self.training)"
+            "the output for a sample depends on the other samples of the batch, or is random; use functions that "
+            "compute every sample alike (batch norm with running statistics, F.dropout with training=self.training)"
         )

@@ -118,7 +118,7 @@ def product_violations(network: Network, chip: Chip, on_multi_spike: str) -> Ite
         where = f"{product.source} -> {product.target}"
         counts = largest_counts(network, product)
         advice = "multiply the spikes of layers only, as they are or added up, one factor of them single spikes"
-        is_gated = gated_factor(network, product) is not None
+        is_gated = counts is None and gated_factor(network, product) is not None
         if is_gated and can_send_sums(chip, on_multi_spike) and n_with_pairs(network) <= chip.max_neurons.sum():
             advice = "train it in float and compile it; training in integers has no such products"
             yield Violation("product of spikes", where, "currents times spikes", "counts times spikes", advice)
