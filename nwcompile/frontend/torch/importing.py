@@ -43,7 +43,7 @@ TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may m
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
-REPEATED_STEPS = (MIN_STEPS, 24)  # 24: states behind states are all used, and repeat, after some steps only
+REPEATED_STEPS = (MIN_STEPS, 24, 128)  # states behind states are all used, and repeat, after some steps only
 OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
 INPUT_NAMES = ("input", "x", "network_input")
 
@@ -155,6 +155,8 @@ def _choose_import(
         whole = _try_operators(module, x, layout, (recording.lead,))
         if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
             return _prove_import(whole, module, x, layout, n_samples), whole.n_steps
+        if isinstance(whole, ModelError) and whole.code == TOO_FEW_STEPS and network.left_out:
+            network = replace(network, left_out=f"{network.left_out}; to import what follows the layers: {whole}")
     compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
     if recording.reads:
         _verify_reads(network, recording, module, x)

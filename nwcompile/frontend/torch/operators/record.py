@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from nwcompile.errors import ModelError, NwError
+from nwcompile.frontend.torch.operators.own_operators import IN_TORCH
 from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
@@ -258,9 +259,13 @@ class OperatorRecorder(TorchDispatchMode):
                     self.held.pop(id(tensor), None)  # a state that is written in place has a new value
             return result
         site = self._find_site()
-        if func.namespace not in ("aten", "prims"):
-            raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
+        in_torch = IN_TORCH.get(str(func), func.decompose if func._can_decompose() else None)
+        if in_torch is not None:
+            with self:
+                return in_torch(*args, **kwargs)
         given: Any = map_leaves(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
+        if func.namespace not in ("aten", "prims") and any(is_op(a) and a.depends for a in list_leaves(given)):
+            raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
         if name == "index" and _is_mask(*given[0]):
             result = func(*args, **kwargs)
             self._hold(result, Held(given[0][0]))

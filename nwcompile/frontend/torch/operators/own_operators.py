@@ -1,0 +1,41 @@
+"""Operators of nwcompile.nn in operators of torch, so that its layers may stand next to neurons written by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from nwcompile.errors import ModelError
+from nwcompile.nn.ops.scan import LIFNeurons, scan_loop
+from nwcompile.nn.ops.surrogate import fast_sigmoid
+
+
+def _scan(current, state, beta, threshold, w_rec, reset: str, floor: bool, *_) -> Any:
+    neurons = LIFNeurons(beta, threshold, reset, fast_sigmoid, floor=floor, w_rec=w_rec)  # gradients are not recorded
+    return scan_loop(current, state, neurons)
+
+
+def _sum_delayed(x, taps, start, by_target: list[torch.Tensor], by_source, n_out: int, reach: int) -> torch.Tensor:
+    n_samples, n_steps, n_in = x.shape
+    with _disable_current_modes():
+        order, row, source = by_target
+        target = torch.arange(len(row) - 1).repeat_interleave(row.diff()) % n_out
+        delays = start[order].long()[:, None] + torch.arange(taps.shape[1])
+        weights = taps.new_zeros(reach + 1, n_in, n_out)
+        weights.index_put_((delays, source.long()[:, None], target[:, None]), taps[order], accumulate=True)
+        used = weights.flatten(1).any(1).nonzero().flatten().tolist()
+    if used and used[-1] >= n_steps:
+        raise ModelError(
+            f"a delay of {used[-1]} steps needs an example_input of more steps than its {n_steps}", code="NW2308"
+        )
+    late = [torch.cat([x.new_zeros(n_samples, d, n_in), x[:, : n_steps - d]], 1) if d else x for d in used]
+    sums = [part @ weights[d] for d, part in zip(used, late, strict=True)]
+    return sum(sums[1:], sums[0]) if sums else x.new_zeros(n_samples, n_steps, n_out)
+
+
+IN_TORCH: dict[str, Callable] = {
+    "nwcompile.lif_scan.default": _scan,
+    "nwcompile.spike_matmul.default": torch.matmul,
+    "nwcompile.delayed_sums.default": _sum_delayed,
+}
