@@ -52,33 +52,15 @@ def test_from_torch_makes_neurons_of_a_product_of_spikes(join):
     assert made.fires and made.reset == "zero" and made.beta == 0
 
 
-OF_SUM = "one factor of which is a sum of spikes, up to 2, not 0 or 1: multiply before adding; supported between"
-
-
-@pytest.mark.parametrize(
-    ("join", "text"),
-    [
-        (lambda a, b: a * (2 * b), "which is not supported here"),
-        (lambda a, b: a * (1 - 2 * b), "which is not supported here"),
-        (lambda a, b: a * (a + b), OF_SUM),
-        (lambda a, b: (a + b) * (1 - a), OF_SUM),
-    ],
-)
-def test_from_torch_refuses_other_products(join, text):
-    with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(on_grid(Joined(join)), spike_tensor(2, 3, 4, seed=5))
-    assert f"'after' is fed by torch function 'mul' in forward, {text}" in str(error.value)
-
-
 class Recurrent(torch.nn.Module):
     """One linear map of the input and the spikes of the step before, together."""
 
-    def __init__(self, first=torch.zeros):
+    def __init__(self):
         super().__init__()
-        self.both, self.cell, self.first = torch.nn.Linear(4 + N, N), lif(), first
+        self.both, self.cell = torch.nn.Linear(4 + N, N), lif()
 
     def forward(self, x):
-        before, out = self.first(len(x), N), []
+        before, out = torch.zeros(len(x), N), []
         for x_t in x.unbind(1):
             before, _ = self.cell(self.both(torch.cat([x_t, before], -1)))
             out.append(before)
@@ -89,12 +71,6 @@ def test_from_torch_follows_a_state_of_zeros_put_together_with_the_input():
     torch.manual_seed(1)
     network = assert_equal(on_grid(Recurrent()), spike_tensor(3, 20, 4, seed=5))
     assert {(c.source, c.aligned_delay) for c in network.connections} >= {("input", 0), ("cell", 1)}
-
-
-def test_from_torch_refuses_a_first_state_that_is_not_zero():
-    with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(on_grid(Recurrent(torch.ones)), spike_tensor(2, 3, 4, seed=5))
-    assert str(error.value) == "layer 'cell' is fed by a tensor that is not zero before step 0; start from zeros"
 
 
 @pytest.mark.parametrize(("wanted", "made"), [((2, 3), "Pool2d"), ((1, None), "Pool2d"), (4, "Sparse"), (9, "Sparse")])

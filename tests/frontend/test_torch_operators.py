@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.compare import compare_drawn
 from nwcompile.frontend.torch.modules import preserve_state
@@ -215,48 +214,6 @@ def test_own_neuron_behind_a_framework_neuron_is_a_layer():
         expected = torch.stack([module(step) for step in x.unbind(1)], 1)
     assert list(network.layers) == ["1", "3"]
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["3"], expected.numpy())
-
-
-class TakeSpikes(torch.nn.Module):
-    def forward(self, given):
-        return given[0] if isinstance(given, tuple) else given
-
-
-OF_NN = {
-    "lif": lambda: [nn.LIFLayer(N)],
-    "reset to zero": lambda: [nn.LIFLayer(N, reset_mechanism="zero")],
-    "recurrent": lambda: [nn.LIFLayer(N, layer_topology="RC")],
-    "weights of our own": lambda: [nn.LIFSynapse(N, N), nn.LIFLayer(N)],
-    "delays of axons": lambda: [nn.Delay(N, max_delay=3), nn.LIFLayer(N)],
-    "delays of synapses": lambda: [nn.DelayedLinear(N, N, max_delay=10), nn.LIFLayer(N)],
-    "long delays": lambda: [nn.Delay(N, max_delay=40, init_delay=40.0), nn.LIFLayer(N)],
-}
-
-
-@pytest.mark.parametrize("layers", OF_NN)
-def test_own_neuron_behind_layers_of_nwcompile_is_a_layer(layers):
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(N_IN, N, bias=False), *OF_NN[layers](), TakeSpikes(), Loop(leaky))
-    module[-1].fc = torch.nn.Linear(N, N)
-    for weights in (module[0].weight, module[-1].fc.weight):
-        weights.data *= 6
-    network = nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
-    x = spike_tensor(3, 80, N_IN)
-    nn.prepare_net(module.eval())
-    with torch.no_grad():
-        expected = module(x).numpy()
-    assert expected[:, 63:].any()
-    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes[network.outputs[0]], expected)
-
-
-def test_warning_of_neurons_behind_a_very_long_delay_asks_for_more_steps():
-    module = torch.nn.Sequential(
-        nn.Delay(N_IN, max_delay=200, init_delay=200.0), nn.LIFLayer(N_IN), TakeSpikes(), Loop(leaky)
-    )
-    with pytest.warns(
-        NwWarning, match="to import what follows the layers: a delay of 200 steps needs an example_input of"
-    ):
-        nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
 
 
 def test_mean_of_the_spikes_is_the_networks_rate_and_other_results_are_read_out():

@@ -136,9 +136,8 @@ def test_from_torch_reads_a_mean_over_steps_as_that_of_the_readout(pool):
 REFUSED = {
     "a mean over steps": (lambda a: a.mean(1, keepdim=True).expand(-1, 6, -1), "a mean over the steps, which is known"),
     "a sum over steps": (lambda a: a.sum(1)[:, None].expand(-1, 6, -1), "torch function 'sum' in forward"),
-    "samples": (lambda a: a + a.mean(0, keepdim=True), "torch function 'mean' in forward"),
+    "samples": (lambda a: a + a.mean(0, keepdim=True), "torch's mean gives a sample other values in a batch than"),
     "layer norm": (lambda a: F.layer_norm(a, (4,)), "which divides by the spread of every sample and step"),
-    "bilinear": (lambda a: F.interpolate(a.flatten(0, 1)[:, None], 4, mode="linear"), "only 'nearest'"),
 }
 
 
@@ -155,9 +154,10 @@ class Refused(torch.nn.Module):
 @pytest.mark.parametrize("name", REFUSED)
 def test_from_torch_refuses_what_no_step_can_compute(name):
     between, text = REFUSED[name]
+    torch.manual_seed(0)
     with pytest.raises(ModelError) as error:
         nw.from_torch(Refused(between), spike_tensor(2, 6, 4, seed=5, rate=0.4))
-    assert str(error.value).startswith("layer 'out' is fed by ") and text in str(error.value)
+    assert text in str(error.value)
 
 
 @pytest.mark.parametrize("norm", [torch.nn.LayerNorm(4), torch.nn.GroupNorm(2, 4)])

@@ -155,8 +155,9 @@ def _choose_import(
         whole = _try_operators(module, x, layout, (recording.lead,))
         if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
             return _prove_import(whole, module, x, layout, n_samples), whole.n_steps
-        if isinstance(whole, ModelError) and whole.code == TOO_FEW_STEPS and network.left_out:
-            network = replace(network, left_out=f"{network.left_out}; to import what follows the layers: {whole}")
+        if isinstance(whole, ModelError) and whole.code == TOO_FEW_STEPS and network.readout is None:
+            left_out = network.left_out or "the network may lack neurons that follow its layers"
+            network = replace(network, left_out=f"{left_out}; to import them: {whole}")
     compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
     if recording.reads:
         _verify_reads(network, recording, module, x)
@@ -249,6 +250,10 @@ def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Im
         return _import_with_steps(module, x, lead)
     except (ModelError, ModuleFailedError) as e:
         return e
+    except Exception as e:
+        error = ModelError(f"nwcompile fails on the module's operators ({type(e).__name__}: {e}); please report it")
+        error.__cause__ = e
+        return error
 
 
 def _refuse_other_layout(module: torch.nn.Module, x: torch.Tensor, layout: str) -> ModelError | None:

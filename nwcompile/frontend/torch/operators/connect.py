@@ -271,6 +271,8 @@ class Connector:
             shift = sum(k * self._constant(a, node) for a, k in pairs if not is_ref(a))
             return self.sum_refs(refs, [k for a, k in pairs if is_ref(a)], shift, node.shape)
         number = self._constant(next(a for a in terms if not is_ref(a)), node)
+        if node.name == "div" and not np.all(number):
+            raise ModelError(f"{node.op.site}: a division by 0; divide by other numbers")
         scale = number if node.name == "mul" else 1 / np.asarray(number)
         return self.scale(self.broadcast(refs[0], node.shape), scale, 0, node)
 

@@ -14,10 +14,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from nwcompile.errors import ModelError, NwError
+from nwcompile.frontend.torch.kinds import find_kind
 from nwcompile.frontend.torch.operators.own_operators import IN_TORCH
 from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
+COMPOSITE = "CompositeImplicitAutograd"
 aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
@@ -185,6 +187,7 @@ class OperatorRecorder(TorchDispatchMode):
     ):
         super().__init__()
         self.paths, self.layers = paths, layers or {}
+        self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
         self.running: list[str] = []  # paths of modules
@@ -209,7 +212,7 @@ class OperatorRecorder(TorchDispatchMode):
         leave = hooks.register_module_forward_hook(self._leave_module)
         try:
             with torch.no_grad(), trace.watch_reads(self._refuse_read), self:
-                result = run(*args)
+                result = self._take_spikes(run(*args))
         finally:
             enter.remove()
             leave.remove()
@@ -218,18 +221,26 @@ class OperatorRecorder(TorchDispatchMode):
                 raise _refuse_picking(pick.site)
         return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
 
+    def _take_spikes(self, result: Any) -> Any:
+        """Return a module's result, or those of its steps, without the states of the layer that ends it."""
+        if type(result) is list:
+            return [self._take_spikes(step) for step in result]
+        return result[0] if id(result) in self.pairs else result
+
     def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
         self.running.append(self.paths.get(module, ""))
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
         pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
-        is_of_layer = len(pair) == 2 and not self.inside and self._is_record(pair[0])
+        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._is_record(pair[0]))
         if module in self.layers:
             self.inside.append(self.layers[module])
         return (pair[0],) if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
     def _leave_module(self, module: torch.nn.Module, args: tuple, result: Any) -> None:
         self.running.pop()
+        if type(result) is tuple and find_kind(module) is not None:
+            self.pairs[id(result)] = result
         if module in self.layers:
             layer = self.inside.pop()
             if not self.inside:
@@ -259,7 +270,9 @@ class OperatorRecorder(TorchDispatchMode):
                     self.held.pop(id(tensor), None)  # a state that is written in place has a new value
             return result
         site = self._find_site()
-        in_torch = IN_TORCH.get(str(func), func.decompose if func._can_decompose() else None)
+        in_torch = IN_TORCH.get(str(func))
+        if in_torch is None and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
+            in_torch = func.decompose  # torch does so itself, but not inside of a function of IN_TORCH
         if in_torch is not None:
             with self:
                 return in_torch(*args, **kwargs)

@@ -1,0 +1,185 @@
+"""Layers of nwcompile.nn between what no layer is: neurons written by hand, functions, maps and states of one's own."""
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile import nn
+from nwcompile.errors import ModelError, NwWarning
+from tests.made.spikes import spike_tensor
+
+N_IN, N, STEPS = 6, 5, 8
+
+
+def lif(n=N):
+    return nn.LIFLayer(n, 4e-3, 0.75, "subtraction", 1e-3)
+
+
+class TakeSpikes(torch.nn.Module):
+    def forward(self, given):
+        return given[0] if isinstance(given, tuple) else given
+
+
+class Own(torch.nn.Module):
+    """Neurons written by hand."""
+
+    def forward(self, x):
+        v, sent = torch.zeros_like(x[:, 0]), []
+        for x_t in x.unbind(1):
+            v = 0.5 * v + x_t
+            spikes = (v > 1.0).float()
+            v = v * (1 - spikes)
+            sent.append(spikes)
+        return torch.stack(sent, 1)
+
+
+class Built(torch.nn.Module):
+    """`run(self, x)` with these parts, whose weights are large enough for spikes."""
+
+    def __init__(self, run, **parts):
+        super().__init__()
+        self.run = run
+        torch.manual_seed(0)
+        for name, make in parts.items():
+            setattr(self, name, make())
+        for part in self.modules():
+            if isinstance(part, torch.nn.Linear | torch.nn.Conv2d):
+                torch.nn.init.uniform_(part.weight, -1, 1)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def verify_import(module, *shape, n_steps=20):
+    """Import on a few steps; compare the first result on samples of more steps."""
+    network = nw.from_torch(module, spike_tensor(2, STEPS, *shape))
+    x = spike_tensor(3, n_steps, *shape, seed=1)
+    nn.prepare_net(module.eval())
+    with torch.no_grad():
+        expected = module(x)
+    expected = (expected[0] if isinstance(expected, tuple) else expected).numpy()
+    assert 0.01 < expected[:, n_steps // 2 :].mean() < 0.99
+    output = nw.simulate(network, x.numpy()).spikes[network.outputs[-1]]
+    np.testing.assert_array_equal(output.reshape(expected.shape), expected)
+    return network
+
+
+LAYERS = {
+    "lif": lambda: [nn.LIFLayer(N)],
+    "reset to zero": lambda: [nn.LIFLayer(N, reset_mechanism="zero")],
+    "recurrent": lambda: [nn.LIFLayer(N, layer_topology="RC")],
+    "synapses": lambda: [nn.LIFSynapse(N, N), nn.LIFLayer(N)],
+    "delays of axons": lambda: [nn.Delay(N, max_delay=3), nn.LIFLayer(N)],
+    "delays of synapses": lambda: [nn.DelayedLinear(N, N, max_delay=10), nn.LIFLayer(N)],
+    "long delays": lambda: [nn.Delay(N, max_delay=40, init_delay=40.0), nn.LIFLayer(N)],
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_own_neurons_behind_layers_of_nwcompile_are_a_layer(name):
+    torch.manual_seed(0)
+    parts = [torch.nn.Linear(N_IN, N, bias=False), *LAYERS[name]()]
+    module = torch.nn.Sequential(*parts, TakeSpikes(), torch.nn.Linear(N, N), Own())
+    for linear in (module[0], module[-2]):
+        torch.nn.init.uniform_(linear.weight, -1, 2)
+    network = verify_import(module, N_IN, n_steps=80)
+    assert network.outputs == (str(len(module) - 1),)
+
+
+def test_warning_of_neurons_behind_a_very_long_delay_asks_for_more_steps():
+    module = torch.nn.Sequential(
+        nn.Delay(N_IN, max_delay=200, init_delay=200.0), nn.LIFLayer(N_IN), TakeSpikes(), Own()
+    )
+    asks = "may lack neurons that follow its layers; to import them: a delay of 200 steps needs an example_input of more steps"
+    with pytest.warns(NwWarning, match=asks):
+        nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
+
+
+def fill_items(self, x):
+    y = torch.zeros(len(x), x.shape[1], N)
+    for t in range(x.shape[1]):
+        y[:, t] = self.fc(x[:, t])
+    return self.lif(y)
+
+
+def feed_back_with_a_bias(self, x):
+    s, sent = None, []
+    for x_t in x.unbind(1):
+        s = self.lif(self.fc(x_t) if s is None else self.fc(x_t) + self.back(s))[0]
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def start_from_ones(self, x):
+    s, sent = torch.ones(len(x), N), []
+    for x_t in x.unbind(1):
+        s = self.lif(self.fc(torch.cat([x_t, s], -1)))[0]
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def between(function):
+    return lambda self, x: self.out(function(self.lif(self.fc(x))[0]))
+
+
+def joined(join):
+    return lambda self, x: self.out(join(self.lif(self.fc(x))[0], self.lif2(self.fc2(x))[0]))
+
+
+FC, BACK, TWO = (lambda: torch.nn.Linear(N_IN, N)), (lambda: torch.nn.Linear(N, N)), (lambda: torch.nn.Linear(2, N))
+FED = {"fc": FC, "lif": lif}
+MIXED = {
+    "a relu before neurons": (lambda self, x: self.lif(torch.relu(self.fc(x))), FED),
+    "tanh before neurons": (lambda self, x: self.lif(torch.tanh(self.fc(x))), FED),
+    "a sigmoid between maps": (lambda self, x: self.lif(self.back(torch.sigmoid(self.fc(x)))), FED | {"back": BACK}),
+    "membranes that are sent": (lambda self, x: self.lif2(self.lif(self.fc(x))[1]), FED | {"lif2": lif}),
+    "item assignment": (fill_items, FED),
+    "feedback with a bias": (feed_back_with_a_bias, FED | {"back": BACK}),
+    "a first state of ones": (start_from_ones, {"fc": lambda: torch.nn.Linear(N_IN + N, N), "lif": lif}),
+    "a relu that cuts spikes": (between(lambda s: torch.relu(s - 0.5)), FED | {"out": lif}),
+    **{
+        f"a product, {k}": (joined(join), FED | {"fc2": FC, "lif2": lif, "out": lif})
+        for k, join in enumerate(
+            [
+                lambda a, b: a * (2 * b),
+                lambda a, b: a * (3 - 2 * b),
+                lambda a, b: a * (a + b),
+                lambda a, b: (a + b) * (2 - a),
+            ]
+        )
+    },
+    "a pool of rounded size": (
+        between(lambda s: self_fed(torch.nn.functional.avg_pool1d(s, 4, 4, ceil_mode=True))),
+        FED | {"out": lif},
+    ),
+}
+
+
+def self_fed(two):
+    """Return two entries a step as N."""
+    return 2 * two[..., [0, 1, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_no_layer_is_may_stand_between_layers_of_nwcompile(name):
+    run, parts = MIXED[name]
+    verify_import(Built(run, **parts), N_IN)
+
+
+IMAGES = {
+    "a pool of rounded size": lambda: [torch.nn.AvgPool2d(4, ceil_mode=True), lif(4)],
+    "circular padding": lambda: [torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), lif(72)],
+    "a map of the last axis": lambda: [torch.nn.Unflatten(-1, (1, 1, 6)), torch.nn.Linear(6, 4), lif(24)],
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_maps_of_images_before_layers_of_nwcompile(name):
+    verify_import(Built(lambda self, x: self.parts(x), parts=lambda: nn.Sequential(*IMAGES[name]())), 1, 6, 6)
+
+
+def test_division_by_zero_is_refused():
+    module = Built(between(lambda s: s / torch.zeros(N)), **FED, out=lif)
+    with pytest.raises(ModelError, match="div|NaN|values"):
+        nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
