@@ -37,6 +37,9 @@ AKOPYAN = "Akopyan et al., TCAD 34(10), 2015, fig. 17, as cited by others"
 MEROLLA = "Merolla et al., Science 345, 2014, as cited by others"
 ODIN = "Frenkel et al., TBioCAS 13(1), 2019, arXiv:1804.07858, as cited by others"
 SPECK = "Richter et al. 2024, doi 10.1088/2634-4386/ad2ce3, as cited by others"
+ROCKPOOL = "synsense/rockpool, notebooks of 2023 to 2025 with the outputs of boards"
+BOS = "Bos and Muir 2024, arXiv:2406.15112, as cited by others"
+SCHOLZE = "Scholze et al. 2026, arXiv:2607.24396, as cited by others"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ QUANTITIES = {  # by name: the unit, and the figure of the model in it
     "latency": ("us", lambda model: model.step_us),
     "energy": ("nJ per step, cores, dynamic", lambda model: model.step_nj),
     "static power": ("mW", lambda model: model.static_mw),
+    "dynamic power": ("mW", lambda model: model.step_nj / model.step_us),
     "power of processors": ("mW", lambda model: model.host_mw),
     "power": ("mW", lambda model: model.total_mw),
     "energy with processors": (
@@ -95,7 +99,12 @@ def list_rows() -> list[Row]:
     for n_layers, us in ((1, 1.58), (9, 3.36)):
         layout, model = count_text(n_layers, "layer"), partial(nets.speck_layers, "speck", n_layers)
         rows.append(Row("speck", "a spike through 3 x 3 kernels", layout, "latency", us, model, SPECK, ahead, fits))
-    rows += list_power_rows()
+    model, unknown = partial(nets.full_core, "spinnaker2", 1024, 47, 256), "lengths of rows: here 256"
+    network = "1024 neurons, 12 M events per second"
+    rows.append(Row("spinnaker2", network, "1 core", "time", 1000, model, SCHOLZE, unknown))
+    model, fits = partial(nets.power, "spinnaker2", 0), "energy.static_mw"
+    rows.append(Row("spinnaker2", "all cores asleep", "0.8 V", "static power", 564.7, model, SCHOLZE, "", fits))
+    rows += [*list_power_rows(), *list_xylo_rows()]
     chips = [row.chip for row in rows]
     return sorted(rows, key=lambda row: chips.index(row.chip))
 
@@ -134,6 +143,37 @@ def list_power_rows() -> list[Row]:
     for mhz, mw in ((75, 0.477), (1.3, 0.035)):
         model, network = partial(nets.odin_events, "odin", mhz), f"events without a pause, {mhz:g} MHz"
         rows.append(Row("odin", network, "1 core", "power", mw, model, ODIN, "", both))
+    return rows
+
+
+def list_xylo_rows() -> list[Row]:
+    """Return the measured powers of the Xylo chips; a step's energy is the power above idle, over the steps' time."""
+    rows, fits = [], "energy.static_mw"
+    drawn = "the weights, here drawn; the transfer of inputs and outputs"
+    for chip, network, mhz, mw, source, note, key in (
+        ("xylo_audio2", "8 hidden neurons", 6.25, 0.2501, ROCKPOOL, "", fits),
+        ("xylo_audio2", "keyword spotting", 6.25, 0.216, BOS, "which supplies are counted is not known", ""),
+        ("xylo_audio3", "3 hidden neurons, microphone on", 50, 1.425, ROCKPOOL, "", fits),
+        ("xylo_audio3", "3 hidden neurons, microphone on", 25, 0.782, ROCKPOOL, "", ""),
+        ("xylo_audio3", "3 hidden neurons, microphone on", 12.5, 0.466, ROCKPOOL, "", ""),
+        ("xylo_audio3", "rare sounds, 16-63-63-63-4", 12.5, 0.588, ROCKPOOL, "the work of the network", ""),
+        ("xylo_audio3", "8 hidden neurons, for inputs of the host", 6.25, 0.543, ROCKPOOL, "clocks of memories", ""),
+        ("xylo_imu", "8 hidden neurons", 6.25, 0.1882, ROCKPOOL, "", fits),
+    ):
+        model = partial(nets.xylo_idle, chip, mhz)
+        rows.append(Row(chip, network, f"{mhz:g} MHz", "static power", mw, model, source, note, key))
+    keys = "energy.visit_pj, energy.synop_dense_pj, energy.spike_pj"
+    for chip, n_lines, nj, key in (
+        ("xylo_audio2", 2, 6.35, keys),
+        ("xylo_audio3", 2, 13, ""),
+        ("xylo_imu", 15, 5.9, ""),
+    ):
+        model, network = partial(nets.xylo_layers, chip, (n_lines, 4, 4, 2), 0.4), f"{n_lines}-4-4-2 neurons"
+        rows.append(Row(chip, network, "6.25 MHz", "energy", nj, model, ROCKPOOL, drawn, key))
+    model, bound = partial(nets.xylo_layers, "xylo_audio2", (16, 60, 60, 60, 1), 0.3), "an upper bound (below)"
+    network = "keyword spotting (6.6 uJ), a core without rest"
+    for quantity, mw in (("dynamic power", 0.291), ("power", 0.507)):
+        rows.append(Row("xylo_audio2", network, "6.25 MHz", quantity, mw, model, BOS, bound))
     return rows
 
 
@@ -231,6 +271,23 @@ whole step of a nearest-neighbor search (Frady et al. 2020), so it is too long b
 **ODIN.** Its published 12.7 pJ are all power at 75 MHz, divided by the synaptic operations. Here an operation takes
 8.43 pJ, and power at rest is apart. An event makes 256 operations, however few synapses are mapped. The published MNIST
 network (15 nJ per inference) is not compared, because the number of its events is not known.
+
+**Xylo.** No published energy per event was found. The vendor's notebooks print the power of boards in two states:
+with a waiting core, and while 1000 steps of a small network run. On XyloAudio 3, power at rest is 0.143 mW and
+0.0256 mW per MHz. The difference between the states is 24 pJ per busy cycle of the core on XyloAudio 2. It is too small
+to be exact: the time of the steps is known within 17 % there, and six runs on XyloAudio 3 differ by a factor of two.
+
+Keyword spotting (0.216 mW idle, 0.507 mW active, 6.6 uJ per inference) takes 6.25 MHz. Its network and the length of an
+inference were not found in the documents searched: the vendor's library, its documentation, and citations of Bos and
+Muir 2022, Bos and Muir 2024 and Ke et al. 2024. So the rows are an upper bound, a core that never rests. It is drawn as
+16-60-60-60-1 neurons, but the power hardly depends on that. Even so, the model has half of the 0.291 mW above idle, so
+half of the 6.6 uJ. The rest is not explained: front end, inputs and outputs are not modeled.
+
+**SpiNNaker 2.** Times are assumed instruction counts, so this row is their first test. The chip file's 256 neurons per
+core are a habit of programs, and silicon ran 1,024. Power at rest is with all cores asleep.
+
+**Hala Point.** There is no measurement, only claims: 380 T synops per second, at most 2.6 kW (Intel, 17 April 2024, as
+cited by others). With Intel's 0.66 ns per synaptic operation, 140,544 cores make 213 T.
 
 Not compared, because the layout or the share of the host is not published: NxTF's MNIST network (57.36 us per step),
 the LSNN on one core (16.65 us, of which the x86 core takes most), RelNet on 22 chips (63.7 us), keyword spotting (337

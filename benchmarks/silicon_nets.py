@@ -175,6 +175,45 @@ def odin_events(chip_name: str, mhz: float) -> Model:
     return _simulate(network, chip, _cut_evenly(network, (1,)), np.eye(256, dtype=np.int32)[None])
 
 
+def xylo_idle(chip_name: str, mhz: float) -> Model:
+    """Power of a Xylo chip that waits for the next step, at a clock of `mhz`.
+
+    The files give it at 50 MHz. The clock takes 25.64 uW per MHz on XyloAudio 3: (1425 - 143) uW / 50 MHz.
+    """
+    at_50_mhz = nw.Chip.load(chip_name).energy.static_mw
+    return Model(1, static_mw=at_50_mhz - 0.02564 * (50 - mhz))
+
+
+def xylo_layers(chip_name: str, sizes: tuple[int, ...], rate: float) -> Model:
+    """Layers of LIF neurons at 6.25 MHz behind lines that spike in `rate` of the steps, as fast as the core can."""
+    clock = dict.fromkeys(("core.cycle_ns", "noc.cycle_ns"), 160.0)
+    at_rest_mw = xylo_idle(chip_name, 6.25).static_mw
+    chip, rng = nw.Chip.load(chip_name).replace({**clock, "energy.static_mw": at_rest_mw}), np.random.default_rng(0)
+    out = nw.NeuronSpec(threshold=500, strict=False, reset="subtract", decay_u=4, decay_v=4, fixed=chip.fixed_point)
+    hidden = out.replace(spikes="multi", max_spikes=31)
+    names = ["in", *(f"hidden{i}" for i in range(len(sizes) - 2)), "out"]
+    neurons = [*[hidden] * (len(sizes) - 2), out]
+    layers = {name: (neuron, (n,)) for name, neuron, n in zip(names[1:], neurons, sizes[1:], strict=True)}
+    pairs = zip(names, names[1:], sizes, sizes[1:], strict=False)
+    edges = [nw.Dense(a, b, rng.integers(-60, 60, (n_b, n_a))) for a, b, n_a, n_b in pairs]
+    network = nw.Network.from_arrays(layers, edges, {"in": sizes[0]})
+    x = (rng.random((1, 1000, sizes[0])) < rate).astype(np.int32)
+    program = nw.compile(network, chip)
+    return _figures(program, nw.simulate(program, x, "cycle", window="hardware"), 1000)
+
+
+def full_core(chip_name: str, n_neurons: int, n_lines: int, row: int) -> Model:
+    """One core whose `n_lines` lines all spike in each step, with `row` synapses each, without a tick."""
+    chip = nw.Chip.load(chip_name).replace({"core.max_neurons": n_neurons, "cost.min_step_cycles": {"1": 0}})
+    rng, n_steps = np.random.default_rng(0), 8
+    target = np.concatenate([rng.permutation(n_neurons)[:row] for _ in range(n_lines)])
+    source = np.repeat(np.arange(n_lines), row)
+    neuron = nw.NeuronSpec(threshold=QUIET << 6, bias=1, fixed=chip.fixed_point)
+    synapses = nw.Sparse("in", "cells", source, target, np.full(target.size, 2))
+    network = nw.Network.from_arrays({"cells": (neuron, (n_neurons,))}, [synapses], {"in": n_lines})
+    return _simulate(network, chip, _cut_evenly(network, (1,)), np.ones((1, n_steps, n_lines), np.int32))
+
+
 def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return 2 * rng.integers(-60, 60, shape)
 
@@ -199,7 +238,8 @@ def _simulate(network, chip: nw.Chip, mapping: nw.Mapping, x, n_steps: int | Non
 def _figures(program: nw.Program, run: nw.Run, n_steps: int) -> Model:
     """Return the means over the first `n_steps` steps."""
     us = run.step_cycles[:n_steps] * program.chip.core.cycle_ns / 1000
-    nj = None if run.step_energy_pj is None else float(run.step_energy_pj["total"][:n_steps].mean()) / 1000
+    kinds = {kind: pj[:n_steps].mean() / 1000 for kind, pj in (run.step_energy_pj or {}).items()}
+    nj = float(kinds["total"] - kinds.get("static", 0.0)) if kinds else None
     board = board_energy(program, run)
     nj_of = {} if board is None else {"static": board.static_nj, "host": board.host_nj, "total": board.total_nj}
     powers = {f"{part}_mw": nj / 1e6 / run.seconds for part, nj in nj_of.items() if nj is not None}

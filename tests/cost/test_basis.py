@@ -153,7 +153,7 @@ def test_basis_of_totals_is_that_of_the_steps():
 def test_basis_of_a_pool_and_of_a_chip_without_figures():
     run = predict(nw.compile(pool_net(5, 10, 3), "xylo_imu", np.ones((2, 6, 5), np.int64)))
     assert run.time_basis.basis == "published" and "pool.hidden_cycles" in run.time_basis.keys
-    assert run.energy_basis is None
+    assert run.energy_basis.basis == "scaled" and "energy.visit_pj" in run.energy_basis.keys
     assert bases_of(chip_without("cost.word_cycles", "energy.hop_ew_pj")) == (None, None)
     assert nw.simulate(two_layer_net(), two_layer_samples()).time_basis is None
 
