@@ -96,8 +96,13 @@ def verify_pairs(network: Network, chip: Chip) -> None:
         if name != PAIRS.format(name.removesuffix(PAIRS.format(""))) or not network.is_fixed:
             continue
         weights = np.concatenate([effective_weight(c.weight, c.exponent, NO_LIMIT).ravel() for c in edges])
-        spec = to_scalar_neuron(network.node(name).neuron)
-        spike, count = int(weights.max()), int(weights.min())
+        node, weights = network.node(name), weights[weights != 0]
+        spec = to_scalar_neuron(node.neuron)
+        silent, alone = (LayerState.from_spec(spec, weights.shape).step(k * weights) for k in (0, 1))
+        if len(weights) == node.n_neurons and not silent.any() and (alone == 1).all():
+            continue  # neurons times themselves, each with one synapse
+        count = int(weights.min())
+        spike = count << (int(weights.max()) // count).bit_length() - 1  # a count of the same neuron may be added to it
         largest = 1 if spec.spikes == "binary" else spike // count
         a, b = np.indices((largest + 1, 2)).reshape(2, -1)
         sent = LayerState.from_spec(spec, a.shape).step(a * count + b * (count if spec.spikes == "binary" else spike))

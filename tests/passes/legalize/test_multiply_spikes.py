@@ -171,6 +171,32 @@ def test_products_of_more_pairs_than_neurons_are_refused():
     )
 
 
+@pytest.mark.parametrize(
+    ("pre", "left", "right"),
+    [
+        ([[0], [0]], (1, 1, 1), (1, 1, 1)),  # every neuron times itself
+        ([[0, 1], [0, 1]], (2, 1, 1), (2, 1, 1)),
+        ([[0, 1], [0, 1]], (1, 2, 1), (1, 1, 2)),  # some of them
+        ([[0, 1], [0]], (1, 1, 1), (1, 1, 1)),  # a count of two, one of them the other factor
+        ([[0], []], (1, 1, 1), (1, 1, 1)),  # a factor that no neuron drives
+    ],
+)
+def test_neurons_times_themselves_are_exact(pre, left, right):
+    spec = nw.NeuronSpec(beta=0.5, threshold=0.5)
+    n_left, n_right = int(np.prod(left)), int(np.prod(right))
+    post = [*(k % n_left for k in range(len(pre[0]))), *(n_left + k for k in range(len(pre[1])))]
+    gather = nw.Sparse("s", "f", pre=sum(pre, []), post=post, weight=np.ones(len(post), np.float32))
+    weight = np.random.default_rng(1).integers(1, 8, (2, 8)).astype(np.float32) / 8
+    layers = {"s": (spec, 2), "f": (None, n_left + n_right), "o": (spec, left[0] * left[1] * right[2])}
+    edges = [nw.Dense("x", "s", weight), gather, MatMul("f", "o", left=left, right=right)]
+    net = nw.Network.from_arrays(layers, edges, {"x": 8})
+    program = nw.compile(net, "loihi2", SAMPLES)
+    nw.crosscheck(program, SAMPLES)
+    wanted = nw.simulate(net, SAMPLES).spikes["o"]
+    np.testing.assert_array_equal(nw.simulate(program, SAMPLES, backend="sequence").spikes["o"], wanted)
+    assert wanted.any() == bool(pre[1])
+
+
 @pytest.mark.parametrize(("layer", "changes"), [("scores", {"threshold": 2.0}), ("product", {"bias": 0.2})])
 def test_verify_pairs_finds_neurons_that_do_not_multiply(layer, changes):
     chip = Chip.load("loihi2")
