@@ -372,7 +372,7 @@ def _add_chips(parser: Parser) -> None:
         "action",
         nargs="?",
         default="list",
-        type=OneOf("action", ("list", "show", "schema")),
+        type=OneOf("action", ("list", "show", "schema"), "; `nwcompile chips show NAME` shows one chip"),
         metavar="list|show|schema",
         help="list all chips (default), show every figure of NAME with its source, or print the schema of chip files",
     )

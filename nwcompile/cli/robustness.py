@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     try:
         for part in iter_accuracies(program, data.x, data.y, points, n, args.seed, args.backend, args.device):
             parts.append(part)
-            _print_progress(parts, n * len(points))
+            _print_progress(parts, n, len(points))
     except KeyboardInterrupt:
         if len(parts) < 2:
             raise
@@ -58,14 +58,16 @@ def run(args: Namespace) -> int:
     return code
 
 
-def _print_progress(parts: list[float], n_devices: int) -> None:
-    """Print progress for the ideal device and for each tenth of the others."""
-    done = len(parts) - 1
+def _print_progress(parts: list[float], n: int, n_points: int) -> None:
+    """Print progress for the ideal device and for each tenth of the others, with the mean of the point's devices."""
+    done, n_devices = len(parts) - 1, n * n_points
     if done == 0:
         print(f"ideal device: {_format_percent(parts[0])}", file=sys.stderr, flush=True)
     elif done * 10 // n_devices > (done - 1) * 10 // n_devices:
-        mean = _format_percent(float(np.mean(parts[1:])))
-        print(f"{done} of {count_text(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
+        row = (done - 1) // n
+        where = f"row {row + 1} of {n_points}, " if n_points > 1 else ""
+        mean = _format_percent(float(np.mean(parts[1 + row * n :])))
+        print(f"{done} of {count_text(n_devices, 'device')}: {where}mean {mean}", file=sys.stderr, flush=True)
 
 
 def _format_points(results: list[Robustness], swept: list[str], args: Namespace, program: Program) -> str:

@@ -418,6 +418,11 @@ class Chip:
         return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
     @property
+    def most_levels(self) -> int:
+        """Number of magnitudes of a stored weight, 0 included: the levels of a memory cell, or those of a mantissa."""
+        return self.crossbar.levels or (1 << self.weights.bits - 1) + 1
+
+    @property
     def has_times(self) -> bool:
         """Whether every cost is known, so that times can be computed."""
         return not self.unknown_costs

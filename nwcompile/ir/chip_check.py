@@ -58,6 +58,10 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "variation.levels": 1 << 16, "variation.jitter": 1 << 16, "variation.drift": 1 << 40}  # fmt: skip
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.
 LARGEST_CORE_COUNT = 1 << 20  # Tables by core fit into memory.
+NO_DRIFT = (
+    "the chip does not say how its memory cells drift; set crossbar.drift_exponent, crossbar.drift_spread and "
+    "crossbar.drift_start_s"
+)
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
 TYPE_TEXT = {
     int: "a whole number",
@@ -191,6 +195,11 @@ def check_crossbar(chip, where: str) -> None:
     for key, value in drift.items():
         if given and value is None:
             raise ChipError(f"{where}: crossbar.{key}: missing key; a chip with crossbar.{given[0]} needs it")
+    if chip.variation.drift and not given:
+        raise ChipError(f"{where}: variation.drift: {NO_DRIFT}")
+    if (chip.variation.levels or 0) > chip.most_levels:
+        text = f"weights of {bits} bits have at most {chip.most_levels} levels, not {chip.variation.levels}"
+        raise ChipError(f"{where}: variation.levels: {text}")
 
 
 def check_state(state, where: str) -> None:

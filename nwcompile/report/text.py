@@ -243,10 +243,11 @@ def bottleneck_text(b: dict) -> str:
 
 def multi_spike_text(m: dict) -> str:
     """One sentence: the senders of several spikes per step, how often, how they are sent, and the cost."""
-    who = []
-    for i, r in enumerate(m["sources"]):
+    who, before = [], None
+    for r in m["sources"]:
         name = f"input {r['source']}" if r["is_input"] else f"layer {r['source']}"
-        verb = " sends several spikes" if i == 0 else ""
+        does = " sends numbers beyond 1" if r["is_number"] else " sends several spikes"
+        verb, before = "" if does == before else does, does
         negative = f", negative in {percent(r['negative_percent'])}" if r["negative_percent"] else ""
         about = f"at most {grouped(r['largest'])} at once{negative}"
         who.append(f"{name}{verb} in {percent(r['several_percent'])} of its spiking steps ({about})")

@@ -50,7 +50,7 @@ from nwcompile.argument_types import checked, checked_fields
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError, OptionError, check_int, shown
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.chip_check import LARGEST
+from nwcompile.ir.chip_check import LARGEST, NO_DRIFT
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.host import Injected
@@ -90,18 +90,22 @@ class Devices:
 
     def __post_init__(self):
         checked_fields(self)
-        _verify_drift(self.variation, self.program.chip)
+        _verify_cells(self.variation, self.program.chip)
+        network = self.program.network
+        for name in network.programs if self._is_varied else ():
+            raise ModelError(
+                f"layer {name!r} is a neuron program ({network.node(name).neuron.name}), yours or one that the "
+                "compiler inserted for a maximum or a product of currents; devices vary built-in neurons only"
+            )
 
     @checked()
     def device(self, index: int) -> Program:
         """Return the program with the variation of device `index`, 0 or more."""
         if index < 0:
             raise OptionError(f"index={index} of a device must be 0 or more")
-        if not any(value for kind, value in asdict(self.variation).items() if kind != "jitter"):
+        if not self._is_varied:
             return self.program
         network = self.program.loaded_program.network
-        for name in network.programs:
-            raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")
         layers = [network.node(name) for name in network.layers]
         if self.variation.leak and any(node.neuron.fixed.shifts for node in layers):
             raise OptionError(
@@ -152,6 +156,11 @@ class Devices:
         """Return the random generator of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    @property
+    def _is_varied(self) -> bool:
+        """Whether devices are other programs, and do not only get spikes at other times."""
+        return any(value for kind, value in asdict(self.variation).items() if kind != "jitter")
 
     @property
     def _varies_weights(self) -> bool:
@@ -392,6 +401,8 @@ def iter_accuracies(
     samples = check_int("samples", samples, 1, MAX_DEVICES)
     seed = check_int("seed", seed, 0, LARGEST_SEED)
     variations = [merge_variation(program.chip, variation) for variation in given]
+    for variation in variations:
+        Devices(program, variation, seed)  # raises before the ideal device runs
     inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
     labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
@@ -417,14 +428,16 @@ def merge_variation(chip: Chip, given: Variation) -> Variation:
             "chip file"
         )
     variation = Variation(**both)
-    _verify_drift(variation, chip)
+    _verify_cells(variation, chip)
     return variation
 
 
-def _verify_drift(variation: Variation, chip: Chip) -> None:
-    """Raise OptionError if memory cells drift and the chip does not say how."""
+def _verify_cells(variation: Variation, chip: Chip) -> None:
+    """Raise OptionError if memory cells drift and the chip does not say how, or have more levels than its weights."""
     if variation.drift and chip.crossbar.drift_exponent is None:
+        raise OptionError(f"drift={variation.drift:g}: {chip.name}: {NO_DRIFT} (on the command line --set)")
+    if (variation.levels or 0) > chip.most_levels:
         raise OptionError(
-            f"drift={variation.drift:g}: {chip.name} does not say how its memory cells drift; set "
-            "crossbar.drift_exponent, crossbar.drift_spread and crossbar.drift_start_s (on the command line --set)"
+            f"levels={variation.levels}: weights of {chip.weights.bits} bits on {chip.name} have at most "
+            f"{chip.most_levels} levels; give at most that many"
         )

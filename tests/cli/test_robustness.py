@@ -53,16 +53,16 @@ def test_robustness_prints_json_with_every_accuracy(labeled, command):
 
 
 def test_robustness_prints_a_row_for_each_point(labeled, command):
-    line = "robustness net.nwc --input data.npz --samples 3 --levels 2,256 --noise 0,0.5 --jitter 1"
+    line = "robustness net.nwc --input data.npz --samples 3 --levels 2,129 --noise 0,0.5 --jitter 1"
     code, out, err = command(line)
     program = nw.Program.load("net.nwc")
     with np.load("data.npz") as data:
         found = [
             nw.robustness(program, data["x"], data["y"], 3, noise=noise, jitter=1, levels=n)
-            for n in (2, 256)
+            for n in (2, 129)
             for noise in (0.0, 0.5)
         ]
-    names = [(n, noise) for n in ("2", "256") for noise in ("0 %", "50 %")]
+    names = [(n, noise) for n in ("2", "129") for noise in ("0 %", "50 %")]
     rows = [
         [*name, *(f"{100 * x:.2f}" for x in (r.mean, r.std, r.min)), "3"] for name, r in zip(names, found, strict=True)
     ]
@@ -72,9 +72,9 @@ def test_robustness_prints_a_row_for_each_point(labeled, command):
     assert ideal == "ideal device: 100.00 %"
     assert cells(columns) == ["levels", "noise", "mean %", "standard deviation", "worst %", "devices"]
     assert [cells(line) for line in lines[-4:]] == rows
-    assert err.splitlines()[-1].startswith("12 of 12 devices: mean ")
+    assert err.splitlines()[-1] == f"12 of 12 devices: row 4 of 4, mean {rows[-1][2]} %"
     doc = json.loads(command(f"{line} --json")[1])
-    assert [point["variation"]["levels"] for point in doc["points"]] == [2, 2, 256, 256]
+    assert [point["variation"]["levels"] for point in doc["points"]] == [2, 2, 129, 129]
     assert [point["accuracies"] for point in doc["points"]] == [list(r.accuracies) for r in found]
 
 
@@ -134,6 +134,12 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
         ),
         ("net.nwc --input data.npz --jitter -1", "jitter=-1.0 must be a number of steps from 0 to 65536"),
         ("net.nwc --input data.npz --levels 4,1", "levels=1 must be a whole number from 2 to 65536"),
+        ("net.nwc --input data.npz --levels 4,130", "levels=130: weights of 8 bits on tiny have at most 129 levels; "
+         "give at most that many"),
+        ("net.nwc --input data.npz --set variation.drift=60", "tiny: variation.drift: the chip does not say how its "
+         "memory cells drift; set crossbar.drift_exponent, crossbar.drift_spread and crossbar.drift_start_s"),
+        ("net.nwc --input data.npz --set variation.levels=130", "tiny: variation.levels: weights of 8 bits have at "
+         "most 129 levels, not 130"),
         ("net.nwc --input data.npz --levels 4,", "robustness: argument --levels: expected a whole number, got ''"),
         ("net.nwc --input data.npz --weight x", "robustness: argument --weight: expected a number, got 'x'"),
         (

@@ -26,7 +26,8 @@ def zip_of_text() -> bytes:
             "simulat net.nwc",
             f"unknown verb 'simulat'; choose one of: simulate, {', '.join(sorted({*VERBS} - {'simulate'}))}",
         ),
-        ("chips shw", "chips: argument list|show|schema: unknown action 'shw'; choose one of: show, list, schema"),
+        ("chips shw", "chips: argument list|show|schema: unknown action 'shw'; choose one of: show, list, schema; "
+         "`nwcompile chips show NAME` shows one chip"),
         ("chips show", f"chips show: give a name: {', '.join(Chip.names())}, or a .toml file"),
         (
             "chips show lohi1",
@@ -34,6 +35,11 @@ def zip_of_text() -> bytes:
             "or give the path of a .toml file",
         ),
         ("chips list --jsn", "chips: unknown flag '--jsn'; choose one of: --json, --help, --set, -h"),
+        (
+            "chips tiny",
+            "chips: argument list|show|schema: unknown action 'tiny'; choose one of: list, schema, show; "
+            "`nwcompile chips show NAME` shows one chip",
+        ),
         ("chips list tiny", "chips list: unexpected argument 'tiny'; `chips show tiny` shows one chip"),
         ("chips list --set noc.rows=3", "--set changes one chip; `chips show NAME --set KEY=VALUE` shows it"),
         ("chips show tiny x", "chips: unexpected argument 'x'"),

@@ -34,6 +34,11 @@ class Branching(nn.Module):
         return F.relu(x) if x.sum() > 0 else x
 
 
+class Picking(nn.Module):
+    def forward(self, x):
+        return F.relu(x[x > 0])
+
+
 class Mixed(nn.Module):
     def forward(self, x):
         return F.relu(x) - x.mean(0)
@@ -111,12 +116,17 @@ def silent() -> nn.Sequential:
          f"{CONVERTS}"),
         (lambda: net(Branching()), X, "test_convert_errors.py:34: the code reads a value of a tensor (if, while, "
          ".item(), float(), .numpy()) that depends on the input; a chip runs the same operations for every input; "
-         "choose with torch.where"),
+         "convert takes no choice, torch.where neither; train the network without it"),
+        (lambda: net(Picking()), X, "'2': v[mask] and nonzero() pick entries, how many depends on the input, but a "
+         "chip computes all of them; convert takes no choice, torch.where neither; train the network without it"),
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)),
+         torch.rand(3, 5, 4), "Sequential has '1.self_attn': torch's scaled_dot_product_flash_attention_for_cpu, "
+         f"'1.norm1' (LayerNorm), '1.norm2' (LayerNorm); {CONVERTS}"),
         (lambda: net(Mixed()), X, OTHER_SAMPLE),
         (lambda: net(Dropped()), X, OTHER_SAMPLE),
-        (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3), Product()), X, "Sequential has test_convert_errors.py:49: "
+        (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3), Product()), X, "Sequential has test_convert_errors.py:54: "
          f"torch's mul; {CONVERTS}"),
-        (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:54: torch's sort is neither a part of a neuron, "
+        (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:59: torch's sort is neither a part of a neuron, "
          "which computes every entry alone, nor a map with fixed weights; use sums, products with weights, pooling and "
          "BatchNorm"),
         (lambda: nn.Sequential(nn.Linear(3, 4), Twice()), X, "the network gives a tuple, not one tensor; convert takes "

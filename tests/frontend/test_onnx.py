@@ -223,6 +223,18 @@ def test_onnx_nodes_that_cannot_be_read_are_named(tmp_path):
     assert error.value.code == "NW2310"
 
 
+def test_onnx_results_that_nothing_reads_are_left_out(tmp_path):
+    path = write(tmp_path / "net.onnx", [("Dropout", [], {}), ("Relu", [], {})], {}, (6,))
+    model = onnx.load(path)
+    model.graph.node[0].output.append("mask")
+    onnx.save(model, path)
+    compare(path, (6,))
+    model.graph.node.append(helper.make_node("Not", ["mask"], ["other"]))
+    onnx.save(model, path)
+    with pytest.raises(nw.ModelError, match=r"not read: node 0 '/dropout0' \(Dropout\), node 2 '' \(Not\)"):
+        nw.load_onnx(path)
+
+
 def test_onnx_files_that_cannot_be_read(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"no onnx file")
     with pytest.raises(nw.ModelError, match=r"broken.onnx: onnx cannot read the file \("):

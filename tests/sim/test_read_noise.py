@@ -109,5 +109,8 @@ def test_noise_of_cells_that_nothing_reads_is_0_and_too_small_noise_changes_noth
 def test_noise_of_neuron_programs_is_refused():
     edge = nw.Dense("in", "a", np.random.default_rng(0).integers(-90, 128, (8, 6)).astype(np.int8))
     of = nw.compile(nw.Network.from_arrays({"a": (cuba(640, 500, 300), (8,))}, [edge], {"in": (6,)}), "loihi2", X)
-    with pytest.raises(ModelError, match="^layer 'a' is a neuron program, and devices vary built-in neurons only$"):
+    text = (
+        r"^layer 'a' is a neuron program \(cuba\), yours or one that the compiler inserted for a maximum or a product "
+    )
+    with pytest.raises(ModelError, match=text + "of currents; devices vary built-in neurons only$"):
         noisy(of, X)

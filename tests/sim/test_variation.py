@@ -22,7 +22,7 @@ from tests.made.spikes import spikes
 from tests.made.xylo import draw
 
 SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
-LEVELS = st.sampled_from([None, 2, 5, 200])
+LEVELS = st.sampled_from([None, 2, 5, 129])
 VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES, LEVELS)
 EXAMPLES = settings(OF_PROGRAMS, max_examples=n_drawn(30))
 SPEC = nw.NeuronSpec(threshold=640, reset="subtract", decay_v=500, decay_u=2000, bias=40, bias_u=2,
@@ -223,7 +223,7 @@ def test_drift_needs_a_chip_that_says_how_its_cells_drift():
         with pytest.raises(OptionError) as error:
             make()
         assert str(error.value) == (
-            "drift=60: tiny does not say how its memory cells drift; set crossbar.drift_exponent, "
+            "drift=60: tiny: the chip does not say how its memory cells drift; set crossbar.drift_exponent, "
             "crossbar.drift_spread and crossbar.drift_start_s (on the command line --set)"
         )
 

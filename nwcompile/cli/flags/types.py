@@ -12,14 +12,15 @@ ERROR_CODE = "NW1001"
 
 @dataclass(frozen=True, eq=False)  # argparse hashes types, and `words` may be a list
 class OneOf:
-    """The type of a flag that accepts one of some words; `completion` reads them."""
+    """The type of a flag that accepts one of some words, which `completion` reads. `hint` ends the error."""
 
     kind: str
     words: Sequence[str]
+    hint: str = ""
 
     def __call__(self, word: str) -> str:
         if word not in self.words:
-            raise argparse.ArgumentTypeError(unknown_choice(self.kind, word, self.words))
+            raise argparse.ArgumentTypeError(unknown_choice(self.kind, word, self.words) + self.hint)
         return word
 
 

@@ -94,7 +94,8 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
     for part in plain.modules():
         if type(part).forward is QuantizedReLU.forward:
             part.forward = torch.relu  # its levels are those of the spikes
-    recorder = OperatorRecorder(samples[:1].cpu().clone(), {part: path for path, part in plain.named_modules()})
+    paths = {part: path for path, part in plain.named_modules()}
+    recorder = OperatorRecorder(samples[:1].cpu().clone(), paths, takes_choices=False)
     with disable_compile():
         result = _run_module(plain, samples, lambda x: recorder.record(plain, recorder.input.value))
     if not is_op(result):

@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
 from types import FunctionType, ModuleType
@@ -56,12 +56,14 @@ def convert_rockpool(module):
 
 @contextmanager
 def disable_compile():
-    """Run functions of torch.compile eagerly inside, so that they can be followed."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    """Run functions of torch.compile, and attention, as single operators inside, so that they can be followed."""
+    is_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(is_fast)
 
 
 def verify_modules(module: torch.nn.Module, is_converted: bool = False) -> None:

@@ -245,6 +245,7 @@ class OnnxModule(torch.nn.Module):
         self.calls: list[tuple[str, tuple[str, ...]]] = []  # name of a node, and its inputs
         self.results: dict[str, str] = {}  # of each node
         wrong = []
+        read = {name for node in graph.node for name in node.input if name} | {self.output}
         batch = [d.dim_value for v in graph.input if v.name == self.input for d in v.type.tensor_type.shape.dim][:1]
         for i, node in enumerate(graph.node):
             try:
@@ -255,7 +256,7 @@ class OnnxModule(torch.nn.Module):
             except (TypeError, RuntimeError):  # a type of numbers that torch lacks, or a text
                 wrong.append(f"node {i} {node.name!r} ({node.op_type} of a type that torch does not take)")
                 continue
-            if node.op_type not in OPERATORS or node.domain or len([o for o in node.output if o]) > 1:
+            if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]}:
                 wrong.append(f"node {i} {node.name!r} ({node.op_type})")
                 continue
             if node.op_type == "Reshape" and batch and batch == list(arrays.get(node.input[1], ())[:1]):

@@ -277,6 +277,7 @@ def _collect_multi_spike(program: Program, summary: Summary) -> dict | None:
             "several_percent": 100 * row.several,
             "negative_percent": 100 * row.negative,
             "largest": row.largest,
+            "is_number": getattr(program.network.node(row.name).neuron, "sends", None) == "graded",
         }
         for row in summary.multi.senders
     ]

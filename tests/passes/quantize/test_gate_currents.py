@@ -9,6 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MatMul
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.gate_currents import build_gate, build_mark, gate_currents, is_gate, is_mark
+from nwcompile.report import collect_report
 
 ROWS, INNER, COLUMNS = 3, 4, 5
 SAMPLES = (np.random.default_rng(3).random((4, 7, 8)) < 0.4).astype(np.float32)
@@ -73,6 +74,14 @@ def test_products_of_integers_are_exact_in_every_backend(chip, least, changes):
         current, spike = currents.reshape(4, 7, 1, INNER, COLUMNS), spike.reshape(4, 7, ROWS, INNER, 1)
     np.testing.assert_array_equal(gates, current * spike)
     assert (spikes["out"] == nw.simulate(net, SAMPLES).spikes["out"]).mean() > least
+
+
+def test_report_says_that_currents_are_numbers():
+    program = nw.compile(dual(), "loihi2", SAMPLES)
+    text = collect_report(program, nw.simulate(program, SAMPLES))["multi_spike"]["text"]
+    senders = [f"layer product/{name}" for name in ("currents", "marks", "gates")]
+    assert text.startswith(f"{senders[0]} sends numbers beyond 1 in ") and "several spikes" not in text
+    assert all(name in text for name in senders)
 
 
 def test_a_chip_that_sends_no_numbers_refuses_products_of_currents():

@@ -23,6 +23,7 @@ COMPOSITE = "CompositeImplicitAutograd"
 aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
+NO_CHOICES = "convert takes no choice, torch.where neither; train the network without it"
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
@@ -176,7 +177,8 @@ class OperatorRecorder(TorchDispatchMode):
 
     A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example. The inside of
     `layers`, modules with the names of their layers, is not recorded: their results are operators "record". With
-    `layers`, values may be read: who gives them verifies the result on other inputs.
+    `layers`, values may be read: who gives them verifies the result on other inputs. `takes_choices`: whether the
+    caller takes torch.where.
     """
 
     def __init__(
@@ -184,9 +186,10 @@ class OperatorRecorder(TorchDispatchMode):
         example: torch.Tensor,
         paths: dict[torch.nn.Module, str],
         layers: dict[torch.nn.Module, str] | None = None,
+        takes_choices: bool = True,
     ):
         super().__init__()
-        self.paths, self.layers = paths, layers or {}
+        self.paths, self.layers, self.takes_choices = paths, layers or {}, takes_choices
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
@@ -218,7 +221,7 @@ class OperatorRecorder(TorchDispatchMode):
             leave.remove()
         for pick in self.picks.values():
             if not pick.is_used:
-                raise _refuse_picking(pick.site)
+                raise self._refuse_picking(pick.site)
         return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
 
     def _take_spikes(self, result: Any) -> Any:
@@ -285,7 +288,7 @@ class OperatorRecorder(TorchDispatchMode):
             self.picks[id(result)] = Pick(given[0][1][0], site)
             return result
         if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
-            raise _refuse_picking(site) if name in ("index", "nonzero") else _refuse_reading(site)
+            raise self._refuse_picking(site) if name in ("index", "nonzero") else self._refuse_reading(site)
         result = func(*args, **kwargs)
         if "empty" in name and isinstance(result, torch.Tensor):
             result.zero_()  # what memory holds by chance may be no number
@@ -348,7 +351,7 @@ class OperatorRecorder(TorchDispatchMode):
         is_kept = name == "view" and not args[1]  # torch takes one entry as a number to write it
         is_drawn = torch.Tag.nondeterministic_seeded in func.tags
         if not is_one_line or is_drawn or not (is_put or is_entrywise or is_kept):
-            raise _refuse_picking(site)
+            raise self._refuse_picking(site)
         for pick in picks:
             pick.is_used = True
         if is_put:
@@ -375,7 +378,21 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
         if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:
-            raise _refuse_reading(self._find_site())
+            raise self._refuse_reading(self._find_site())
+
+    def _refuse_reading(self, site: Site) -> ModelError:
+        return ModelError(
+            f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
+            "input; a chip runs the same operations for every input; "
+            + ("choose with torch.where" if self.takes_choices else NO_CHOICES)
+        )
+
+    def _refuse_picking(self, site: Site) -> ModelError:
+        whole = "write v = torch.where(mask, new, v), with `new` computed of whole tensors, such as v - threshold"
+        return ModelError(
+            f"{site}: v[mask] and nonzero() pick entries, how many depends on the input, but a chip computes all of "
+            f"them; {whole if self.takes_choices else NO_CHOICES}"
+        )
 
     def _find_site(self) -> Site:
         frames = self._find_frames()
@@ -511,20 +528,6 @@ def _reads_value(func, args: tuple, kwargs: dict) -> bool:
         return any(a.value.dtype == torch.bool for a in operands)
     gives_shape = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
     return bool(operands) and (name in READS_VALUE or gives_shape)
-
-
-def _refuse_reading(site: Site) -> ModelError:
-    return ModelError(
-        f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
-        "input; a chip runs the same operations for every input; choose with torch.where"
-    )
-
-
-def _refuse_picking(site: Site) -> ModelError:
-    return ModelError(
-        f"{site}: v[mask] and nonzero() pick entries, how many depends on the input, but a chip computes all of them; "
-        "write v = torch.where(mask, new, v), with `new` computed of whole tensors, such as v - threshold"
-    )
 
 
 def _copy_value(value):
