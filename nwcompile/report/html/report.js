@@ -12,6 +12,7 @@
     message_in: "messages in", word: "memory words", synop_dense: "synops, dense", synop_sparse: "synops, sparse",
     synop_conv: "synops, convolution",
   };
+  const LARGER_UNITS = { us: "ms", ms: "s", nJ: "uJ", uJ: "mJ", mJ: "J" };
   const BETWEEN_ROUTERS = new Set(["E", "W", "N", "S", "segment"]);
   const MOST_ROWS = 100; // More rows at once slow a page down; a button shows the others.
   const FEWEST_TO_FILTER = 6; // Fewer rows are read faster than a word is typed.
@@ -30,6 +31,13 @@
   function grouped(x) {
     const [whole, rest] = number(x).split(".");
     return whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0") + (rest === undefined ? "" : `.${rest}`);
+  }
+
+  // As format_figure of shown.py: 9809 nJ are 9.81 uJ.
+  function withUnit(x, unit, basis) {
+    let [value, name] = [rounded(x, basis), unit];
+    for (; Math.abs(value) >= 999.5 && name in LARGER_UNITS; name = LARGER_UNITS[name]) value /= 1000;
+    return `${grouped(value)} ${name}`;
   }
 
   const counted = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
@@ -557,10 +565,10 @@
         ["a mean step", `${grouped(cores.synops_per_step[core])} synops, ${number(total / perStep)} messages in`],
       ];
       if (cores.note[core]) rows.push(["note", cores.note[core]]);
-      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${number(ofTime(cores.busy_us_per_step[core]))} us per step (${data.time_basis})`]);
-      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${number(ofEnergy(cores.energy_pj_per_sample[core] / 1000))} nJ per sample (${data.energy_basis})`]);
+      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${withUnit(cores.busy_us_per_step[core], "us", data.time_basis)} per step (${data.time_basis})`]);
+      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${withUnit(cores.energy_pj_per_sample[core] / 1000, "nJ", data.energy_basis)} per sample (${data.energy_basis})`]);
       const line = stepLine((h) => Object.keys(tables).map((f) => (
-        f === "busy_cycles" ? `busy ${number(ofTime(ofCore(f, core, h)))} us` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
+        f === "busy_cycles" ? `busy ${withUnit(ofCore(f, core, h), "us", data.time_basis)}` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
       const left = make("div", {}, pairs(rows), line, work === null ? null : costsOf(core));
       const right = make("div", {}, make("h3", {}, "Who sends to it"),
         lines.length ? tableOf(columns, lines) : make("p", {}, "Nobody did in this run."), others(item, total, "All others"));
@@ -574,10 +582,10 @@
         const all = events.reduce((sum, event) => sum + work.cycles_per_step[event][core], 0);
         for (const event of events) {
           const cycles = work.cycles_per_step[event][core];
-          if (cycles > 0) lines.push([EVENTS[event], unit, number(ofTime(cycles * work.cycle_us)), share(cycles, all)]);
+          if (cycles > 0) lines.push([EVENTS[event], unit, withUnit(cycles * work.cycle_us, "us", data.time_basis), share(cycles, all)]);
         }
       }
-      const columns = [["what it costs", true], ["unit", true], ["us per step", false], ["of the unit's work", false]];
+      const columns = [["what it costs", true], ["unit", true], ["time per step", false], ["of the unit's work", false]];
       return lines.length ? tableOf(columns, lines) : make("p", {}, "It did nothing in this run.");
     }
 
@@ -672,7 +680,7 @@
       },
       say(step) {
         if (step >= n) return "has no such step";
-        const parts = [data.step_us && `${number(ofTime(data.step_us[step]))} us`, data.bounds && data.bounds[step]].filter(Boolean);
+        const parts = [data.step_us && withUnit(data.step_us[step], "us", data.time_basis), data.bounds && data.bounds[step]].filter(Boolean);
         for (const figure of sums) {
           let sum = 0;
           for (let core = 0; core < nCores; core++) sum += tables[figure][core * n + step];

@@ -111,12 +111,20 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
     assert listed["others"] > 0 and f"All others: {number(listed['others'] / per_step)} per step" in text
     costs = tables.nth(0).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     spent = [cycles[core] * doc["work"]["cycle_us"] for cycles in doc["work"]["cycles_per_step"].values()]
-    assert [line[2] for line in costs] == [number(round_figure(us, "assumed")) for us in spent if us > 0]
+    assert [line[2] for line in costs] == [figure_text(doc, us, "us") for us in spent if us > 0]
     detail.get_by_role("button", name=expected[0][1]).first.click()
     assert detail.locator("h2").inner_text().startswith(f"Core {listed['rows'][0][1]} at")
     assert page.evaluate("document.activeElement.tagName") == "H2"
     detail.get_by_role("button", name="Close").click()
     assert not detail.is_visible()
+
+
+def test_figures_of_a_core_have_units_that_fit(visit, doc):
+    large = {"busy_us_per_step": 1234.0, "energy_pj_per_sample": 98.76e6}
+    page = visit({**doc, "cores": [{**row, **large} for row in doc["cores"]]})
+    page.locator(".cores > rect").nth(0).click()
+    text = page.locator(".detail").inner_text()
+    assert "works 1.2 ms per step (assumed)" in text and "99 uJ per sample (assumed)" in text
 
 
 def test_a_link_says_which_messages_cross_it(visit, doc):
