@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in int
 NO_SOURCE = "no source"  # Shown if the chip file has no figures; nothing is guessed.
 COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
 LEFT_COLUMNS = ("chip", "as", "time", "energy", "bound by")  # Those with words; "time" and "energy" tell their basis.
+WIDTH = 80  # Columns of a terminal, at which sentences below the table are wrapped.
 NOT_ON = "–"  # Shown if the network does not fit the chip.
 
 
@@ -83,7 +85,8 @@ class Estimate:
     def __repr__(self) -> str:
         header, rows = self._cells()
         counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        return "\n".join([*align_rows([header, *rows], n_left=1), *self.bases, *counts, "", *self.lines]).rstrip()
+        lines = [fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in self.lines]
+        return "\n".join([*align_rows([header, *rows], n_left=1), *self.bases, *counts, "", *lines]).rstrip()
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
@@ -110,7 +113,11 @@ class Estimate:
     @property
     def lines(self) -> list[str]:
         """The reasons why the network does not fit some chips, and what is not counted."""
-        lines = [f"{row.chip}: {row.reason}" for row in self.chips if not row.fits]
+        chips: dict[str | None, list[str]] = {}
+        for row in self.chips:
+            if not row.fits:
+                chips.setdefault(row.reason, []).append(row.chip)
+        lines = [f"{', '.join(names)}: {reason}" for reason, names in chips.items()]
         return [*lines, *([] if self.note is None else [self.note])]
 
     @property

@@ -121,7 +121,10 @@ def test_estimate_of_all_chips_says_what_is_in_the_way():
     assert {"loihi1", "xylo_imu", "ranc", "tiny", "truenorth"} <= set(rows) and "loihi1_nahuku" not in rows
     assert "fan-in axons" in rows["truenorth"].reason and not rows["truenorth"].fits
     text = repr(made)
-    assert f"truenorth: {rows['truenorth'].reason}" in text and text.splitlines()[0].startswith("chip ")
+    sentences = text[text.rindex("ANN twin") :].partition("\n")[2]
+    assert max(map(len, sentences.splitlines())) <= 80
+    assert f": {' '.join(rows['truenorth'].reason.split())} " in f"{' '.join(sentences.split())} "
+    assert text.splitlines()[0].startswith("chip ")
     assert made.to_frame()["n_cores"].notna().tolist() == [row.fits for row in made.chips]
     assert made._repr_html_().count("<tr>") == 1 + len(rows) + 1 + len(made.counts)
 
