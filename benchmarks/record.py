@@ -50,7 +50,7 @@ def median_seconds(call, repeats: int) -> tuple[float, object]:
 
 
 def _text(value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def machine() -> dict:

@@ -30,11 +30,14 @@ class Advice:
         return f"{self.change}: about {self.gain:.1f}x shorter step" if self.gain > 1 else self.change
 
 
-def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck) -> Advice:
-    """Return the best change by the formula; `busiest` is the bottleneck without the barrier."""
+def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck, port_cycles: np.ndarray) -> Advice:
+    """Return the best change by the formula; `busiest` is the bottleneck without the barrier.
+
+    `port_cycles`: [H], as `Work.link_cycles`, of the cores' own links only, which no placement relieves.
+    """
     ranked = []
     now = float(done.bound_cycles.sum())
-    for change, after, penalty in _list_changes(program, done, share, busiest):
+    for change, after, penalty in _list_changes(program, done, share, busiest, port_cycles):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
         ranked.append((gain / penalty, Advice(change, gain)))
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
@@ -55,12 +58,12 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
 
 
 def _list_changes(
-    program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck
+    program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, port_cycles: np.ndarray
 ) -> Iterator[tuple[str, Work, float]]:
     """Yield each change with the remaining work, and the divisor of its gain when changes are compared."""
     yield from _fewer_tiles(program, done)
     if bottleneck.link is not None:
-        free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
+        free = replace(done, link_cycles=port_cycles)
         yield 'place again with optimize="traffic" (at best)', free, 1.0
         sent = share.messages.sum(1)
         sent[: len(program.network.inputs)] = 0

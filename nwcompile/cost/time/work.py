@@ -139,7 +139,7 @@ def compute_work(
         cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
     paths = find_cost(chip).find_paths(program, n_samples)
     if link_cycles is None:
-        link_cycles = _link_cycles(chip, link_flits, 0 if paths is None else n_samples)
+        link_cycles = busiest_link_cycles(chip, link_flits, 0 if paths is None else n_samples)
     n_tiles = program.mapping.n_tiles
     return Work(
         cycles,
@@ -152,7 +152,7 @@ def compute_work(
     )
 
 
-def _link_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
+def busiest_link_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
     """Return `Work.link_cycles`; `n_free` as in `link_busy`, 0 on a chip with a barrier."""
     core_ticks, noc_ticks = chip.ticks
     busiest = chip.family.link_busy(chip, link_flits.cumsum(0) if n_free else link_flits, n_free).max(1, initial=0)

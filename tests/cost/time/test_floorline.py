@@ -260,10 +260,14 @@ def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():
     )
 
 
-def test_advice_for_a_full_link_is_to_place_again():
-    flits = no_flits(small_chip())
-    flits[:, 24] = 5000
-    assert str(advice({}, flits=flits)) == 'place again with optimize="traffic" (at best): about 6.0x shorter step'
+def test_advice_for_a_full_link_is_to_place_again_unless_it_is_a_core_s_own():
+    for link, port_flits in ((5, 0), (5, 2000), (24, 0)):
+        flits = no_flits(small_chip())
+        flits[:, link] = 5000
+        flits[:, 25] = port_flits
+        cycles = 1000 + 5000, 1000 + port_flits  # per step: the barrier and the busiest link, before and after
+        wanted = f'place again with optimize="traffic" (at best): about {cycles[0] / cycles[1]:.1f}x shorter step'
+        assert (str(advice({}, flits=flits)) == wanted) == (link == 5), link
 
 
 @pytest.mark.parametrize("execution", ["pipelined", "phased"])
