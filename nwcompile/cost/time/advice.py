@@ -17,6 +17,7 @@ from nwcompile.ir.program import Program
 WORTH_SAYING = 1.05  # A change that shortens the step by less than 5 % is not worth it.
 # A change of the mapping is easier than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
+REPEATS = ("copy", "splitter", "relay", "full")  # Layers that the compiler inserts, `a/copy2`, with the spikes of `a`.
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,9 @@ def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -
 
 def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
     """Halve the spikes of an input or layer: half its messages and their reads."""
-    name = list(program.network.offsets)[source]
+    name = _find_given(program, list(program.network.offsets)[source])
+    if name is None:
+        return
     is_input = name in program.network.inputs
     n_inputs = len(program.network.inputs)
     read, heard = (a[source] / np.maximum(a.sum(0), 1) for a in (share.reads, share.messages))
@@ -157,6 +160,14 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     on_links = 0 if is_input else share.messages[source].sum() / max(share.messages[n_inputs:].sum(), 1)
     change = f"encode input {name!r} with half the spikes" if is_input else f"train layer {name} to half its spikes"
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
+
+
+def _find_given(program: Program, name: str) -> str | None:
+    """Return the layer or input of the user's model whose spikes those of `name` are; None if the compiler made it."""
+    base, _, kind = name.rpartition("/")
+    if base not in {*program.network.offsets, *(row["layer"] for row in program.manifest.get("legalization", ()))}:
+        return name
+    return _find_given(program, base) if kind.startswith(REPEATS) else None
 
 
 def _on_tiles(program: Program, done: Work, n_tiles: int) -> Work:

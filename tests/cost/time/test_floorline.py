@@ -22,7 +22,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
@@ -348,3 +348,22 @@ def test_link_name_says_where_a_link_is():
     assert [link_name(chip, i) for i in (0, 5, 23, 24 + 3, 36 + 11)] == [
         "(0, 0) E", "(1, 0) W", "(2, 1) S", "(1, 0) port 1 inject", "(2, 1) port 1 eject"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "last, layer", [("copy2", "fc1"), ("relay1", "fc1"), ("splitter", "fc1"), ("gates", None), ("part1", None)]
+)
+def test_advice_names_layers_of_the_user(last, layer):
+    """A layer of the compiler's, with most messages, has the spikes of one of the user's, or is not trained at all."""
+    chip = small_chip(noc__rows=1, noc__cores_per_router=1)
+    spec = NeuronSpec(threshold=64, fixed=FixedPoint(), decay_v=4096)
+    inserted = f"fc1/{last}"
+    edges = [Dense("in", "fc1", np.ones((2, 1), np.int8)), Dense("in", inserted, np.ones((2, 1), np.int8))]
+    edges += [Dense("fc1", "fc2", np.ones((2, 2), np.int8)), Dense(inserted, "fc2", np.ones((2, 2), np.int8))]
+    network = Network.from_arrays({"fc1": (spec, 2), inserted: (spec, 2), "fc2": (spec, 2)}, edges, {"in": 1})
+    cores = {"fc1": [0, 0], inserted: [1, 1], "fc2": [2, 2]}
+    mapping = Mapping.from_arrays(cores, [[0, 0, 0], [1, 0, 0], [2, 0, 0]])
+    program = emit(network, schedule(network), mapping, chip, None, {})
+    busy = counters(messages_out=[[0, 0, 0], [0, 9000, 0]])
+    text = str(floorline(program, busy, no_flits(chip), 1).advice)
+    assert text.startswith("train layer fc1 to half its spikes" if layer else "nothing")
