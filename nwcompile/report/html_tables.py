@@ -1,6 +1,6 @@
 """Tables of report.html. On a narrow page each table scrolls in its own box."""
 
-from nwcompile.ir.shown import grouped
+from nwcompile.ir.shown import count_text, grouped
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import binding_text, figure_text, percent, resource_name
 
@@ -13,6 +13,7 @@ KINDS = {
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
 NO_BREAK = "\u00a0"
 LINKS = "#364fc7"  # The color of the links' share of the time, unlike any color of LAYERS.
+OTHERS = "#6b5b4b"  # The color of all layers that have no color of their own.
 BARRIER = "#aab2bc"  # Gray, as no layer works during the barrier.
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
@@ -129,18 +130,25 @@ def time_table(doc: dict) -> Markup:
                 [
                     ROWS[name],
                     *(figure_text(doc, row[key], "us") for key in ("step_us", "step_us_max", "sample_us")),
-                    part,
+                    *([] if measured is None else [part]),
                 ]
             )
     columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
-               ("of measured", "right")]  # fmt: skip
+               *([] if measured is None else [("of measured", "right")])]  # fmt: skip
     return html_table(columns, rows)
 
 
 def time_shares(doc: dict) -> Markup:
     """Draw the shares of layers, links and barrier in the step time: a stacked bar and its legend."""
-    parts = [(f"layer {r['layer']}", r["time_percent"], LAYERS[i % len(LAYERS)]) for i, r in enumerate(doc["layers"])]
-    parts += [("links", doc["time"]["links_percent"], LINKS), ("barrier", doc["time"]["barrier_percent"], BARRIER)]
+    largest = sorted(doc["layers"], key=lambda r: -r["time_percent"])[: len(LAYERS)]
+    own = [r for r in doc["layers"] if r in largest]
+    parts = [(f"layer {r['layer']}", r["time_percent"], color) for r, color in zip(own, LAYERS, strict=False)]
+    rest = [r["time_percent"] for r in doc["layers"] if r not in own]
+    parts += [
+        (count_text(len(rest), "other layer"), sum(rest), OTHERS),
+        ("links", doc["time"]["links_percent"], LINKS),
+        ("barrier", doc["time"]["barrier_percent"], BARRIER),
+    ]
     bars, marks = [], []
     for name, part, color in parts:
         if part > 0:

@@ -68,7 +68,7 @@ def _tried_text(doc: dict, tried: list[dict], options: dict) -> str:
     if not tried:
         return f"no other number of cores: the mapping was given, or is what partitioner {_method(options)} makes"
     texts = []
-    for row in tried:
+    for row in sorted(tried, key=lambda row: row["n_cores"]):
         us = "" if row["step_us"] is None else f" ({figure_text(doc, row['step_us'], 'us')})"
         texts.append(f"{row['n_cores']}{us if row['fits'] else ' (too few)'}")
     what = "cores" if tried[0]["step_us"] is None else "cores (time per step)"

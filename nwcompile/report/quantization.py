@@ -64,7 +64,7 @@ def _layer_row(layer: str, entry: dict) -> tuple[str, ...]:
         layer,
         UNKNOWN if entry.get("bits") is None else f"{entry['bits']} bits",
         UNKNOWN if entry.get("scale") is None else f"{grouped(entry['scale'])} units",
-        UNKNOWN if clipped is None else f"{grouped(clipped)} weights ({percent(entry.get('clipped_percent'))})",
+        UNKNOWN if clipped is None else f"{grouped(clipped)} ({percent(entry.get('clipped_percent'))})",
         UNKNOWN if error is None else percent(100 * error),
         _format_taus(entry),
         percent(entry.get("tau_error_percent")),

@@ -73,10 +73,12 @@ def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
     change = {"cores": None, "hops_per_step": 0.0, "step_us": 0.0123, "sample_nj": 12.34}
     before = dict.fromkeys(change, 1.0)
     doc = {"worse": list(change), "change_percent": change, "before": before, "after": {**before, "cores": None},
-           "tolerance_percent": 0}  # fmt: skip
+           "tolerance_percent": 0, "gate": list(change)}  # fmt: skip
     assert diff_verdict(doc) == (
         "worse: cores no longer known, hops per step +0.0 %, us per step +0.01 %, nJ per sample +12.3 %"
     )
+    doc |= {"worse": ["cores"], "change_percent": {**change, "step_us": -8.0, "sample_nj": -0.04}}
+    assert diff_verdict(doc) == "worse: cores no longer known; better: us per step -8.0 %, nJ per sample -0.04 %"
 
 
 def test_cli_diff_refuses_in_one_sentence(command, folder):

@@ -27,7 +27,7 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
     lines = [" ".join(line.split()) for line in quantization_lines(doc)]
     assert lines == [
         "layer weights scale clipped weights weight error tau tau error rate as in float bits of u bits of v",
-        "fc1 2 bits 106 057 units 1 314 weights (1.3 %) 43.0 % u 1.44..3.48 → 1.5, v 9.5 → 9.49 steps 0.1 % "
+        "fc1 2 bits 106 057 units 1 314 (1.3 %) 43.0 % u 1.44..3.48 → 1.5, v 9.5 → 9.49 steps 0.1 % "
         "0.173 → 0.167 spikes 42.8 % 4, 22 of 24 bits 23, ∞ of 24 bits",
         "out 8 bits – – – – – – – – –",
         "layer fc1: v has no bound",

@@ -9,6 +9,7 @@ from nwcompile.report.html.page import (
     card_row,
     cores_card,
     floorline_card,
+    headline,
     links_card,
     page_title,
     run_title,
@@ -61,7 +62,7 @@ def _hottest_value(docs: list[dict], values) -> float | None:
 def _draw_side(side: str, name: str, doc: dict, hottest: list[float | None], timed: list[dict]) -> list[Markup]:
     """Draw a run; the plots of all `timed` runs have the same axes."""
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
-    head = card("", f"{side}: {name}", None, tag("p", doc["verdict"]), tag("dl", *rows))
+    head = card("", f"{side}: {name}", None, tag("p", headline(doc)), tag("dl", *rows))
     plots = [floorline_card(doc, timed), steps_card(doc, timed)] if doc["time"] else []
     return [head, cores_card(doc, hottest[0]), links_card(doc, hottest[1]), DETAIL, *plots]
 

@@ -117,7 +117,8 @@ ABOUT_CRITICAL = (
 ABOUT_LAYERS = (
     "Means of a sample and of a step of the model; those of cores and links are of a hardware step, of which there "
     "may be more. “Binding resource” is what fills one of the layer's cores most; “of the step time” is the part of "
-    "the floorline's bound that the layer's work fills on the busiest core."
+    "the floorline's bound that the layer's work fills on the busiest core: work of every kind, while “bound by” "
+    "is the part of one kind."
 )
 
 
@@ -144,15 +145,18 @@ def _page_header(doc: dict) -> Markup:
     line = f"{run_title(doc, doc['chip']['name'])}; {how} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
-    return tag("header", page_title(line), _verdict_line(doc), tag("dl", *rows), class_=None if good else "bad")
+    return tag(
+        "header",
+        page_title(line),
+        tag("p", headline(doc), class_="verdict"),
+        tag("dl", *rows),
+        class_=None if good else "bad",
+    )
 
 
-def _verdict_line(doc: dict) -> Markup:
-    """Render the verdict. A narrow page hides its advice, which is also the first row below."""
-    advice = f"; {verdict_parts(doc)[-1]}"
-    if doc["advice"] is None or not doc["verdict"].endswith(advice):
-        return tag("p", doc["verdict"], class_="verdict")
-    return tag("p", doc["verdict"].removesuffix(advice), tag("span", advice, class_="advice"), class_="verdict")
+def headline(doc: dict) -> str:
+    """Return the verdict without its advice, which is the first row below it."""
+    return doc["verdict"] if doc["advice"] is None else doc["verdict"].removesuffix(f"; {verdict_parts(doc)[-1]}")
 
 
 def _main_figures(doc: dict) -> Markup:
@@ -344,9 +348,13 @@ def _mapping_card(doc: dict) -> Markup:
 
 def _provenance_card(doc: dict) -> Markup:
     rows = []
-    for key, value in doc["provenance"].items():
+    known = {"compiled_by": None, **doc["provenance"]}
+    known["compiled_by"] = " ".join(str(known.pop(key)) for key in ("tool", "version") if key in known) or "unknown"
+    for key, value in known.items():
+        if key == "seed" and "seed" in known.get("options", {}):
+            continue
         if isinstance(value, dict):
-            value = ", ".join(f"{k} {v}" for k, v in value.items() if v is not None)
+            value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, [], ()))
         text = str(value)
         rows += [tag("dt", key.replace("_", " ")), tag("dd", tag("code", text) if key.endswith("hash") else text)]
     return card("whole", "Provenance", None, tag("dl", *rows))

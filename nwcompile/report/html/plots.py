@@ -22,6 +22,7 @@ SERIES = {
     "measured": "measured",
     "bound": "bound of this run",
     "predicted": "predicted from calibration",
+    "floor": "barrier alone",
 }
 
 
@@ -162,9 +163,9 @@ def step_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     x = Axis([1.0], LEFT, WIDTH - RIGHT, log=False)
     x.high = float(max(1, *(len(times) - 1 for times in drawn)))
     y = Axis([us for times in drawn for us in times], HEIGHT - BOTTOM, TOP, log=False)
-    marks = [
-        tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
-    ]
+    barrier = doc["floorline"]["barrier_us"]
+    line = tag("path", tag("title", SERIES["floor"]), d=f"M{x.start} {y.at(barrier):.1f}H{x.end}", class_="floor")
+    marks, floor_key = ([line], ["floor"]) if barrier else ([], [])
     for name, values in series.items():
         d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _thin_out(values))
         marks.append(tag("path", tag("title", SERIES[name]), d=d, class_=f"line {name}"))
@@ -175,7 +176,7 @@ def step_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
         )
         about = f"step {h}: {figure_text(doc, us, 'us')}, {b['kind']}-bound {where}".strip()
         marks.append(tag("circle", tag("title", about), cx=x.at(h), cy=y.at(us), r=4, class_=f"dot {b['kind']}"))
-    return join([_frame("steps", x, y, "hardware step", "time per step, us", *marks), _key(doc, list(series))])
+    return join([_frame("steps", x, y, "hardware step", "time per step, us", *marks), _key(doc, [*series, *floor_key])])
 
 
 def energy_plot(doc: dict) -> Markup:

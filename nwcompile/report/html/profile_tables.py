@@ -8,7 +8,7 @@ from nwcompile.report.text import PARTS, PHASES, latency_text, percent, sender_t
 MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
 COLORS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
-    "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
+    "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "var(--track)", "barrier": "#aab2bc",
 }  # fmt: skip
 PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "receive": "#d9480f", "link": "#aab2bc"}
 
@@ -72,7 +72,11 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
         for r in profile["congested_links"]
     ]
     return join(
-        [latencies, tag("p", f"{_no_break(latency['n_messages'])} messages in all."), html_table(columns, rows)]
+        [
+            latencies,
+            tag("p", f"{_no_break(latency['n_messages'])} messages in all.", class_="about"),
+            html_table(columns, rows),
+        ]
     )
 
 

@@ -642,9 +642,9 @@
     function list(box) {
       const known = (name) => cores[name].some((v) => v !== null);
       const figures = [["neurons", (c) => cores.layers[c].reduce((sum, [, k]) => sum + k, 0)], ["synops per step", (c) => cores.synops_per_step[c]]];
-      if (known("busy_us_per_step")) figures.push([`busy us per step (${data.time_basis})`, (c) => ofTime(cores.busy_us_per_step[c])]);
+      if (known("busy_us_per_step")) figures.push([`busy us per step (${data.time_basis.split(";")[0]})`, (c) => ofTime(cores.busy_us_per_step[c])]);
       figures.push(["fan-in axons", (c) => cores.in_axons[c]], ["fan-out axons", (c) => cores.out_axons[c]], ["synapse bits", (c) => cores.synapse_bits[c]]);
-      if (known("energy_pj_per_sample")) figures.push([`nJ per sample (${data.energy_basis})`, (c) => ofEnergy(cores.energy_pj_per_sample[c] / 1000)]);
+      if (known("energy_pj_per_sample")) figures.push([`nJ per sample (${data.energy_basis.split(";")[0]})`, (c) => ofEnergy(cores.energy_pj_per_sample[c] / 1000)]);
       const columns = [["core", true], ["place", true], ["layers", true], ...figures.map(([name]) => [name, false])];
       const texts = (c) => [`core ${c}`, siteOf(c), layersOf(c), ...figures.map(([, of]) => grouped(of(c)))];
       box.append(longTable("All cores", "Click a core for who sends to it and what it costs.", columns, nCores, texts,

@@ -34,9 +34,16 @@ header.bad { border-color: var(--bad); }
 .column { display: flex; flex-direction: column; gap: 18px; min-width: 0; }
 .column .halves { grid-template-columns: minmax(0, 1fr); }
 .column .detail { margin: 0; }
+.grid:has(> .run) { row-gap: 0; }  /* the cards of two runs begin at the same heights */
+.grid > .run { display: grid; grid-row: span 6; grid-template-rows: subgrid; gap: 0; }
+.grid > .run > .card, .run > .detail { margin-bottom: 18px; }
+.grid > .run > .detail { grid-row: 4; }
+.grid > .run > .detail + .card { grid-row: 5; }
+.grid > .run > .detail + .card + .card { grid-row: 6; }
 .card, .tile-card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; min-width: 0; }
 .card { padding: 18px 20px; }
-.card > p, .card > ul { margin: 4px 0 0; }
+.card > p, .card > ul { margin: 4px 0 0; font-size: 14px; }
+.card > p + dl { margin-top: 12px; }
 .card > p.about { margin: 0 0 14px; color: var(--soft); font-size: 13.5px; max-width: 78ch; }
 .tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); margin-bottom: 18px; }
 .tile-card { padding: 12px 16px; }
@@ -64,12 +71,12 @@ th { vertical-align: bottom; }
     linear-gradient(to left, var(--tile-line), transparent) right / 10px 100% no-repeat scroll;
 }
 tfoot td { border-top: 2px solid var(--line); }
-td.left { overflow-wrap: anywhere; min-width: 9ch; white-space: normal; }
+td.left { overflow-wrap: break-word; min-width: 9ch; white-space: normal; }
 td { text-align: right; padding: 7px 10px; border-top: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 th.left, td.left { text-align: left; }
-td.name { font-weight: 600; overflow-wrap: anywhere; min-width: 10ch; }
+td.name { font-weight: 600; overflow-wrap: break-word; min-width: 10ch; white-space: normal; }
 td > span { white-space: nowrap; }
 .bar { display: inline-block; width: 84px; height: 9px; border-radius: 5px; overflow: hidden; }
 .bar { background: var(--track); }
@@ -176,6 +183,7 @@ svg circle.dot { stroke: var(--card); }
 .legend .mark { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 6px; }
 .legend .mark { vertical-align: -1px; }
 .legend .measured { background: var(--ink); }
+.legend .floor { border-top: 2px dotted var(--barrier); border-radius: 0; height: 0; vertical-align: 3px; }
 .legend .bound { border: 2px solid var(--compute); }
 .legend .predicted {
   border-radius: 0;
@@ -211,7 +219,6 @@ WIDTHS = """
   svg .every-other { display: none; }
   h1 { font-size: 12.5px; }
   .detail { scroll-margin: 220px; }
-  .verdict .advice { display: none; }
   .halves { grid-template-columns: minmax(0, 1fr); }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; }
@@ -225,6 +232,13 @@ WIDTHS = """
   .controls, .steps-bar, .rows button { display: none !important; }
   .table, .lists .table { overflow: visible; max-height: none; }
   th button::after { content: none; }
+  table { font-size: 11px; }
+  th, th button { font-size: 10.5px; }
+  th, td { padding: 3px 4px; }
+  td, td > span { white-space: normal; }
+  td.name, td.left { min-width: 7ch; }
+  .bar { width: 30px; }
+  .bar + span { min-width: 0; }
 }
 """
 

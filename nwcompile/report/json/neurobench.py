@@ -45,7 +45,7 @@ def _figure_rows(n: dict) -> list[tuple[str, str | None, str]]:
         ("footprint", size["footprint"], parts),
         ("connection sparsity", percent(100 * n["connection_sparsity"]), "weights that are 0"),
         ("activation sparsity", percent(100 * n["activation_sparsity"]), "neurons and steps without a spike"),
-        ("dense synops", f"{grouped(dense)} operations", "were no weight and no input 0"),
+        ("dense synops", f"{grouped(dense)} operations", "if no weight and no input were 0"),
         ("effective MACs", f"{grouped(mac)} operations", "on inputs with values other than -1, 0 and 1"),
         ("effective ACs", f"{grouped(ac)} operations", "on spikes"),
         ("membrane updates", None if updates is None else f"{grouped(updates)} updates",

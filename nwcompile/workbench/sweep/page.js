@@ -54,13 +54,17 @@ function axis(index) {
   if (numbers.length <= FEW) {
     return { place, ticks: [...nothing, ...numbers.sort((a, b) => a - b).map((value) => [place(value), shown(value)])] };
   }
-  const ticks = [0, 1, 2, 3, 4].map((i) => {
-    const part = warp(low) + (span * i) / 4;
-    const value = logarithmic ? Math.exp(part) : part;
-    if (numbers.every(Number.isInteger)) return [place(Math.round(value)), shown(Math.round(value))];
-    return [place(value), shown(Number(value.toPrecision(4)))];
-  });
+  const values = logarithmic ? [0, 1, 2, 3, 4].map((i) => Number(Math.exp(warp(low) + (span * i) / 4).toPrecision(2))) : roundValues(low, high);
+  const ticks = values.filter((value) => value >= low && value <= high).map((value) => [place(value), shown(value)]);
   return { place, ticks: [...nothing, ...ticks] };
+}
+
+// Two to six multiples of 1, 2 or 5 times a power of ten.
+function roundValues(low, high) {
+  const power = 10 ** Math.floor(Math.log10((high - low) / 2));
+  const step = power * [5, 2, 1].find((factor) => high - low >= 2 * power * factor);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, k) => Number(((first + k) * step).toPrecision(12)));
 }
 
 function isKept(row) {
@@ -137,7 +141,11 @@ function drawLines() {
     const [[x1, y1], [x2, y2]] = [spot(i, 0), spot(i, 1)];
     element("line", { x1, y1, x2, y2, class: "axis" }, svg);
     const ticks = axes[i].ticks.length > 7 ? axes[i].ticks.filter((_, k) => k % Math.ceil(axes[i].ticks.length / 7) === 0) : axes[i].ticks;
+    let before = -Infinity;
     ticks.forEach(([at, text], k) => {
+      const needs = upright ? 15 : 7 * text.length + 6;
+      if (Math.abs(along(at) - before) < needs) return;
+      before = along(at);
       const [x, y] = spot(i, at);
       const side = upright ? { x: x + 5, y: y + 4 } : { x, y: y + 16, class: k === 0 ? "" : k === ticks.length - 1 ? "end" : "middle" };
       element("text", { ...side, class: `tick ${side.class || ""}` }, svg, text);

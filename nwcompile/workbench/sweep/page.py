@@ -19,7 +19,7 @@ MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the bes
 LABELS = {
     "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "cores' energy, nJ",
     "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
-    "least_edp_nj_us": "bound of it, nJ us", "time_basis": "times", "energy_basis": "energies",
+    "least_edp_nj_us": "bound of energy x time", "time_basis": "times", "energy_basis": "energies",
 }  # fmt: skip
 BASES = ("time_basis", "energy_basis")
 LOOK = """
@@ -37,7 +37,7 @@ svg .axis { stroke: var(--soft); stroke-width: 1.2; }
 svg .handle { fill: transparent; cursor: crosshair; }
 svg .range { fill: var(--compute); fill-opacity: .2; }
 svg text, svg .name, svg text.tick { font-size: 12px; pointer-events: none; }
-#lines text { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
+#lines text { paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 #lines text.tick { font-size: 11px; }
 select { font: inherit; margin-right: 12px; max-width: 100%; }
 button.id { white-space: nowrap; font: inherit; border: 0; padding: 0; }

@@ -311,6 +311,19 @@ def test_two_runs_side_by_side(visit, tmp_path):
     assert len(set(page.locator(".run .hottest").all_inner_texts()[::2])) == 1
     page.locator(".run").nth(1).locator(".cores > rect").nth(9).click()
     assert [page.locator(".detail").nth(i).is_visible() for i in (0, 1)] == [False, True]
+    page = visit(tmp_path / "diff.html")
+    for click in (False, True):
+        if click:
+            page.locator(".run").nth(1).locator(".cores > rect").nth(9).click()
+        tops = [
+            page.locator(".run")
+            .nth(i)
+            .locator("h2:visible")
+            .evaluate_all("all => Object.fromEntries(all.map(h => [h.textContent, h.getBoundingClientRect().top]))")
+            for i in (0, 1)
+        ]
+        for title in ("Cores", "Links", "Floorline", "Step by step"):
+            assert tops[0][title] == tops[1][title], title
     for width in (1000, 400):
         page = visit(tmp_path / "diff.html", width)
         assert page.evaluate("document.documentElement.scrollWidth") == width and hidden_headings(page) == []
@@ -339,6 +352,9 @@ def test_nothing_overflows_and_the_verdict_is_three_lines(visit, doc, width):
     slide(page, 2)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert width < 1000 or hidden_headings(page) == []
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 720, "height": 1000})  # of a sheet of paper
+    assert page.evaluate("document.documentElement.scrollWidth") == 720
     lines = "e => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)"
     assert page.locator(".verdict").evaluate(lines) < 3.1
 
