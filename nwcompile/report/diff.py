@@ -51,10 +51,13 @@ def diff_verdict(doc: dict) -> str:
     """List the figures of the gate that are worse, and by how much, or those that are not worse."""
     named = ", ".join(f"{WORDS[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
-    better = [name for name in doc["gate"] if (doc["change_percent"][name] or 0) < 0]
-    gains = "".join(f"; better: {WORDS[name]} {_change_text(doc['change_percent'][name])}" for name in better[:1])
-    gains += "".join(f", {WORDS[name]} {_change_text(doc['change_percent'][name])}" for name in better[1:])
-    return f"worse{beyond}: {named}{gains}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
+    change = {name: doc["change_percent"][name] for name in doc["gate"]}
+    better = ", ".join(f"{WORDS[name]} {_change_text(by)}" for name, by in change.items() if (by or 0) < 0)
+    return (
+        f"worse{beyond}: {named}" + (f"; better: {better}" if better else "")
+        if named
+        else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
+    )
 
 
 def figure_rows(doc: dict) -> list[tuple[str, ...]]:

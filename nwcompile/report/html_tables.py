@@ -140,15 +140,12 @@ def time_table(doc: dict) -> Markup:
 
 def time_shares(doc: dict) -> Markup:
     """Draw the shares of layers, links and barrier in the step time: a stacked bar and its legend."""
-    largest = sorted(doc["layers"], key=lambda r: -r["time_percent"])[: len(LAYERS)]
-    own = [r for r in doc["layers"] if r in largest]
-    parts = [(f"layer {r['layer']}", r["time_percent"], color) for r, color in zip(own, LAYERS, strict=False)]
-    rest = [r["time_percent"] for r in doc["layers"] if r not in own]
-    parts += [
-        (count_text(len(rest), "other layer"), sum(rest), OTHERS),
-        ("links", doc["time"]["links_percent"], LINKS),
-        ("barrier", doc["time"]["barrier_percent"], BARRIER),
-    ]
+    largest = sorted(doc["layers"], key=lambda r: -r["time_percent"])
+    colored = [r for r in doc["layers"] if r in largest[: len(LAYERS)]]
+    parts = [(f"layer {r['layer']}", r["time_percent"], color) for r, color in zip(colored, LAYERS, strict=False)]
+    rest = [r["time_percent"] for r in largest[len(LAYERS) :]]
+    parts += [(count_text(len(rest), "other layer"), sum(rest), OTHERS), ("links", doc["time"]["links_percent"], LINKS)]
+    parts.append(("barrier", doc["time"]["barrier_percent"], BARRIER))
     bars, marks = [], []
     for name, part, color in parts:
         if part > 0:

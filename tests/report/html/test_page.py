@@ -19,6 +19,7 @@ from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html.plots import Axis, floorline_plot, step_plot
 from nwcompile.report.html_markup import VOID, Markup, tag
+from nwcompile.report.html_tables import time_shares
 from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference
@@ -268,3 +269,11 @@ def test_page_of_a_profiled_run_shows_phases_messages_and_critical_paths():
     assert "messages: none was sent" in page_of(program, silent)[1]
     plain, _, _ = page_of(program, run_of(program))
     assert "Critical paths" not in plain and "Real time" not in plain
+
+
+def test_layers_beyond_the_colors_share_one():
+    layers = [{"layer": f"l{i}", "time_percent": float(i)} for i in range(11)]
+    text = time_shares({"layers": layers, "time": {"links_percent": 0.0, "barrier_percent": 45.0}})
+    assert "3 other layers: 3.0 %" in text and "barrier: 45.0 %" in text
+    colors = re.findall(r'class="mark" style="background:(#\w+)"', text)
+    assert len(colors) == len(set(colors)) == 10
