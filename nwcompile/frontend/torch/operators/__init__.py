@@ -1,7 +1,7 @@
 """Import a module from the ATen operators that it runs, whatever its neurons are called: neurons written by hand.
 
 step                                                 function               file
-run the module and record its operators              OperatorRecorder       record.py
+run the module and record its operators              OperatorRecorder       record.py, own_operators.py
 one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
 the operators that every step repeats                roll_steps             roll.py
 the graph of one step, and its values                StepGraph              graph.py
