@@ -145,7 +145,10 @@ def test_from_torch_names_image_operations_it_cannot_follow(make, text):
 @pytest.mark.parametrize(
     ("example", "text"),
     [
-        (spike_tensor(2, 8), "example_input must be [B, T, *shape], got shape [2, 8]"),
+        (
+            spike_tensor(2, 8),
+            "example_input must be [B, T, *shape], got shape [2, 8]; one number in each step is an axis of one entry",
+        ),
         (spike_tensor(2, 0, 8), "example_input must be [B, T, *shape], got shape [2, 0, 8]"),
         (
             torch.full((2, 3, 8), float("nan")),

@@ -10,6 +10,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from tests.made.spikes import spike_tensor
 
 N_IN, N = 6, 12
@@ -154,12 +155,147 @@ def join_buffer(fc, x):  # recurrence from a tensor of the latest spikes, the ne
     return torch.stack(sent, 1)
 
 
+def fuse_sums(fc, x):  # operators that are several others, and a sum onto the membrane
+    v, u, sent = torch.zeros(len(x), N), torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        u = torch.addmm(torch.lerp(u, v, 0.25), x[:, t], fc.weight.t(), beta=0.5)
+        v = torch.add(torch.addcmul(u, v, torch.full_like(v, 0.5)), fc.bias, alpha=0.5)
+        v.sub_(torch.addcdiv(u, v, torch.full_like(v, 4.0), value=0.5), alpha=0.25)
+        s = fire(v * torch.rsqrt(1 + v * v) + torch.nn.functional.silu(u))
+        v = torch.addcmul(v, v, s, value=-1)
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
+def send_whole_numbers(fc, x):
+    v, sent = torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        v.mul_(0.8).add_(fc(x[:, t])).clamp_(-1, 1)
+        fired = v > 0.5
+        v[fired] = 0.0
+        sent.append(fired.long())
+    return torch.stack(sent, 1).float()
+
+
+def divide_by_threshold(fc, x):
+    v, sent = torch.zeros(len(x), N), []
+    for t in range(x.shape[1]):
+        v = v + fc(x[:, t])
+        s = torch.div(v, 0.5, rounding_mode="floor").clamp(0, 1)
+        v = v - 0.5 * s
+        sent.append(s)
+    return torch.stack(sent, 1)
+
+
 LOOPS = (over_steps, split, convolve_split, shift, assign_slices, mask_weights, view_groups, roll_buffer, join_buffer)
+LOOPS += (fuse_sums, send_whole_numbers, divide_by_threshold)
 
 
 @pytest.mark.parametrize("run", LOOPS)
 def test_loops(run):
     verify_spikes(Net(run), spike_tensor(2, 8, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+
+
+def compare_again(v, x):  # the spike of the step before, from its membrane
+    v = 0.9 * v + x - 0.7 * (v - 0.7 > 0).float()
+    return v, (v - 0.7 > 0).float()
+
+
+def fill_in_units_of_threshold(v, x):
+    before = 0.7 * (v / 0.7 - 1 > 0).float()
+    v = 0.9 * v + x - before
+    s = torch.zeros_like(v)
+    s[v / 0.7 - 1 > 0] = 1.0
+    return v, s
+
+
+@pytest.mark.parametrize("cell", [compare_again, fill_in_units_of_threshold])
+def test_reset_by_the_membrane_of_the_step_before_is_built_in(cell):
+    def run(fc, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = cell(v, fc(x[:, t]))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+    network = verify_spikes(Net(run), spike_tensor(2, 8, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+    neuron = network.node("fc").neuron
+    assert (neuron.reset, neuron.reset_timing) == ("subtract", "next")
+    assert neuron.beta == pytest.approx(0.9)
+
+
+def test_membrane_that_starts_above_the_threshold_stays_a_program():
+    def run(fc, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v = 0.9 * v + fc(x[:, t]) - 0.3 * (v + 0.2 > 0).float()
+            sent.append((v + 0.2 > 0).float())
+        return torch.stack(sent, 1)
+
+    network = verify_spikes(Net(run), spike_tensor(2, 8, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+    assert isinstance(network.node("fc").neuron, NeuronProgram)
+
+
+def test_spikes_that_fill_zeros_are_whole_numbers_on_a_chip():
+    def run(fc, x):
+        v, sent = torch.zeros(len(x), N), torch.zeros(*x.shape[:2], N)
+        for t in range(x.shape[1]):
+            v = (0.9 * v + fc(x[:, t])).clamp(-1, 1)
+            sent[:, t][v > 0.5] = 1.0
+            v = v * (1 - sent[:, t])
+        return sent
+
+    x = spike_tensor(3, 8, N_IN)
+    program = nw.compile(verify_spikes(Net(run), x, x), "loihi2", x.numpy())
+    spikes = [nw.simulate(program, x.numpy(), backend=b).output for b in ("reference", "sequence", "cycle")]
+    assert spikes[0].any()
+    np.testing.assert_array_equal(spikes[0], spikes[1])
+    np.testing.assert_array_equal(spikes[0], spikes[2])
+
+
+@pytest.mark.parametrize("of_spikes", [True, False])
+@pytest.mark.parametrize(
+    "choose",
+    [lambda z: z.max(1)[0], lambda z: z.amax((1, 2))[:, None], lambda z: torch.max(z, dim=-1, keepdim=True).values],
+)
+def test_maximum_over_axes_before_neurons(choose, of_spikes):
+    def run(fc, x):
+        v, u, sent = torch.zeros(len(x), 3, 4), 0.0, []
+        for t in range(x.shape[1]):
+            z = fc(x[:, t]).view(-1, 3, 4)
+            if of_spikes:
+                v, z = reset(v, z)
+            u, s = reset(u, choose(z))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+    verify_spikes(Net(run), spike_tensor(2, 8, N_IN), spike_tensor(3, 11, N_IN, seed=2))
+
+
+class Pooling(torch.nn.Module):  # steps on axis 0; means over entries after the last layer
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv = torch.nn.Conv2d(2, 4, 3, padding=1)
+        self.conv.weight.data *= 4
+
+    def forward(self, x):
+        v, sent = 0.0, []
+        for step in x:
+            v, s = reset(v, self.conv(step))
+            sent.append(s)
+        whole = torch.nn.functional.adaptive_avg_pool3d(torch.stack(sent), (None, 1, 1))
+        return whole.flatten(2).mean(0)
+
+
+def test_adaptive_pooling_of_all_steps_is_a_readout():
+    module, x = Pooling(), spike_tensor(8, 3, 2, 5, 5)
+    network = nw.from_torch(module, x[:, :2], layout="TB")
+    with torch.no_grad():
+        expected = module(x)
+    got = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    np.testing.assert_allclose(got.reshape(expected.shape), expected.numpy(), 1e-5)
+    assert expected.std() > 0
 
 
 def test_one_image_is_written_into_all_steps():
@@ -239,6 +375,32 @@ def test_steps_that_differ_are_refused_with_the_step_of_the_example():
         return torch.stack(sent, 1)
 
     with pytest.raises(ModelError, match=re.escape("torch's mul: step 4 of the example computes something else")):
+        nw.from_torch(Net(run), spike_tensor(2, 8, N_IN))
+
+
+def attend(fc, x):
+    rows = fc(x).view(*x.shape[:2], 4, 3)
+    return split(lambda z: z, torch.nn.functional.scaled_dot_product_attention(rows, rows, rows).flatten(2))
+
+
+def take_logarithm(fc, x):
+    return split(lambda z: torch.log1p(fc(z).abs()), x)
+
+
+def transpose_wrongly(fc, x):
+    return split(fc, x.transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (attend, "torch's scaled_dot_product_flash_attention_for_cpu is a softmax, which divides by a sum"),
+        (take_logarithm, "torch's log1p is no operation of a neuron program; write it with "),
+        (transpose_wrongly, "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    ],
+)
+def test_refusals_name_the_operator_and_its_place(run, text):
+    with pytest.raises(ModelError, match=r"test_torch_styles\.py:\d+: (neuron 'neuron': )?" + text):
         nw.from_torch(Net(run), spike_tensor(2, 8, N_IN))
 
 

@@ -95,14 +95,15 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
     attempts = _try_imports(module, x, layout, relu)
-    imported, n_samples = None, np.shape(example_input)[layout.index("B")]
+    imported: Imported | ModuleFailedError | None = None
+    n_samples = np.shape(example_input)[layout.index("B")]
     if attempts.imports:
         network, n_steps = _choose_import(attempts.imports, module, x, layout, relu, n_samples)
     else:
         if relu is None and not _is_final(attempts.refused, module):
             imported = _import_hand_written(module, x, layout, attempts.refused)
-        if imported is None:
-            raise _explain_failure(attempts, module, example_input, layout, relu)
+        if not isinstance(imported, Imported):
+            raise _explain_failure(attempts, imported, module, example_input, layout, relu)
         n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
         network = _prove_import(imported, module, x, layout, n_samples)
     if network.left_out:
@@ -166,10 +167,10 @@ def _choose_import(
 
 def _import_hand_written(
     module: torch.nn.Module, x: torch.Tensor, layout: str, refused: list[ModelError]
-) -> Imported | None:
-    """Import neurons that no framework names.
+) -> Imported | ModuleFailedError | None:
+    """Import neurons that no framework names; return what the module raises on one sample, if that says most.
 
-    Raises their refusal if it says more than the others, and ModelError if the module fails on one sample.
+    Raises their refusal if it says more than the others.
     """
     imported = _try_operators(module, x, layout)
     if isinstance(imported, Imported):
@@ -178,21 +179,26 @@ def _import_hand_written(
     is_vague |= isinstance(imported, StepEntriesError)
     if isinstance(imported, ModelError) and NO_NEURONS not in str(imported) and is_vague:
         raise imported.ending(f"; or {TO_NIR}" if any(map(is_rockpool, module.modules())) else "")
-    if isinstance(imported, ModuleFailedError) and refused and is_vague:
-        raise ModelError(
-            f"the module fails on one sample of the example, on which its neurons are looked for: {imported}"
-        )
-    return None
+    return imported if isinstance(imported, ModuleFailedError) and is_vague else None
 
 
 def _explain_failure(
-    attempts: Attempts, module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None
+    attempts: Attempts,
+    raised: ModuleFailedError | None,
+    module: torch.nn.Module,
+    example_input,
+    layout: str,
+    relu: NeuronSpec | None,
 ) -> ModelError:
-    """Return the most telling refusal of all attempts."""
+    """Return the most telling refusal of all attempts; `raised`: what the module raises on one sample."""
     _, refused, failed = attempts
     if any(isinstance(e, LayoutError) for e in refused):
         return next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint_layout(module, example_input, layout, relu)
+    if raised is not None and (refused or any(failure.refused for failure in failed)):
+        return ModelError(
+            f"the module fails on one sample of the example, on which its neurons are looked for: {raised}{hint}"
+        )
     if refused:
         return refused[0].ending(hint)
     for failure in failed:

@@ -43,7 +43,8 @@ def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torc
         raise ModelError(f"example_input must be numbers {axes}: {e}") from None
     x = x if x.layout == torch.strided else x.to_dense()
     if x.ndim <= len(layout) or 0 in x.shape:
-        raise ModelError(f"example_input must be {axes}, got shape {list(x.shape)}")
+        one = "; one number in each step is an axis of one entry" * (x.ndim == len(layout) > 1)
+        raise ModelError(f"example_input must be {axes}, got shape {list(x.shape)}{one}")
     if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
         raise ModelError("example_input has NaN, infinite or complex values; give real, finite numbers")
     parameter = next(module.parameters(), torch.empty(0))

@@ -165,8 +165,11 @@ def _drop_neutral_operations(program: NeuronProgram) -> NeuronProgram:
     operations = []
     for operation in program.operations:
         operands = tuple(map(resolve_operand, operation.operands))
-        result = _known_result(operation.kind, operands, [program.parameters.get(str(o), o) for o in operands])
-        if result is None:
+        values = [program.parameters.get(str(o), o) for o in operands]
+        result = _known_result(operation.kind, operands, values)
+        if operation.kind == "select" and not any(map(np.ndim, values)) and values[1:] == [1, 0]:
+            operations.append(replace(operation, kind="number", operands=operands[:1]))
+        elif result is None:
             operations.append(replace(operation, operands=operands))
         else:
             known[operation.result] = result

@@ -36,10 +36,10 @@ def _comparison_rule(kind: str, swapped: bool = False) -> Callable:
 
 def _divide_numbers(do: "Tracer", a: Operand, divisor: Operand, rounding_mode: str | None = None) -> Operand:
     if not do.is_fixed:
-        if rounding_mode == "floor":
+        if rounding_mode == "floor" and not _is_power_of_two(divisor):  # torch rounds the quotients of others otherwise
             raise do.make_refusal("rounding_mode='floor' of float numbers", "divide, then torch.floor")
         quotient = do.emit_number("div", a, divisor)
-        return quotient if rounding_mode is None else do.emit_number("trunc", quotient)
+        return quotient if rounding_mode is None else do.emit_number(rounding_mode, quotient)
     if rounding_mode is None:
         raise do.make_refusal("a quotient of whole numbers", "divide with rounding_mode='trunc' or 'floor'")
     if not isinstance(divisor, int) or divisor < 1 or divisor & (divisor - 1):
@@ -65,11 +65,15 @@ def _scale_below_zero(do: "Tracer", a: Operand, slope: Operand = 0.01) -> Operan
     return do.emit_number("select", do.emit_comparison("lt", 0, a), a, do.emit_number("mul", a, slope))
 
 
+def _is_power_of_two(divisor: Operand) -> bool:
+    return not isinstance(divisor, str) and frexp(divisor)[0] == 0.5
+
+
 def _remainder_rule(rounding: str) -> Callable:
     """Return the rule of a remainder by a power of two: of others, torch's float32 numbers are no such operations."""
 
     def rule(do: "Tracer", a: Operand, divisor: Operand) -> Operand:
-        if do.is_fixed or isinstance(divisor, str) or divisor <= 0 or frexp(divisor)[0] != 0.5:
+        if do.is_fixed or not _is_power_of_two(divisor):
             raise do.make_refusal(f"a remainder by {divisor}", "divide float numbers by a power of two")
         whole = do.emit_number(rounding, do.emit_number("div", a, divisor))
         return do.emit_number("sub", a, do.emit_number("mul", whole, divisor))

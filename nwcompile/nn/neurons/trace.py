@@ -147,7 +147,8 @@ class Tracer(TorchDispatchMode):
         given = [self.look_up_operand(a) for a in args]
         named = {k: self.look_up_operand(v) for k, v in kwargs.items() if plain not in CASTS}
         is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))
-        if result.dtype not in (self.dtype, torch.bool) and not is_exact:
+        is_count = plain in CASTS and given[0] in self.truths  # 0 or 1, which every type holds
+        if result.dtype not in (self.dtype, torch.bool) and not is_exact and not is_count:
             numbers = "whole numbers" if self.is_fixed else f"{str(self.dtype).removeprefix('torch.')} numbers"
             raise self.make_refusal(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
         operand = RULES[plain](self, *given, **named)

@@ -1,11 +1,13 @@
 """Recognize programs that are built-in neurons, so that they land on chips whose neurons are not programs."""
 
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operation
+from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operation, StateVariable
 
 SPIKE = "spike now"
 BINARY = frozenset({SPIKE})
@@ -51,14 +53,16 @@ def recognize_neuron(program: NeuronProgram) -> NeuronSpec | NeuronProgram:
     if any(np.any(state.initial) for state in program.states):
         return program
     try:
-        return _recognize(program) or program
+        return _recognize(_keep_spikes(program)) or program
     except ValueError:
         return program
 
 
 def _recognize(program: NeuronProgram) -> NeuronSpec | None:
     made_by = {operation.result: operation for operation in program.operations}
-    spikes = {state.name for state in program.states if state.next == program.output} if program.fires else set()
+    fired = {program.output, _condition_of(program, made_by)} - {None}
+    next_of = {s.name: {s.next, _condition_of(program, made_by, s.next)} for s in program.states}
+    spikes = {name for name, becomes in next_of.items() if becomes & fired} if program.fires else set()
     reader = _Reader(program, made_by, spikes)
     if not program.fires:
         return _read_integrator(program, reader)
@@ -76,6 +80,36 @@ def _recognize(program: NeuronProgram) -> NeuronSpec | None:
         if fields is not None:
             return _choose_form(program, {**fields, "strict": condition.kind == "lt"})
     return None
+
+
+def _keep_spikes(program: NeuronProgram) -> NeuronProgram:
+    """Return the program with its spike as a state, if it compares the membrane of the step before once more."""
+    made_by = {operation.result: operation for operation in program.operations}
+    becomes = {state.name: state.next for state in program.states}
+
+    known: dict[tuple, int] = {}
+
+    @cache
+    def describe(operand, is_late: bool) -> int:
+        """Return a number for an operand's expression, `is_late`: with the states as the step before computed them."""
+        if is_late and operand in becomes:
+            return describe(becomes[operand], False)
+        operation = made_by.get(operand)
+        if operation is None:
+            return known.setdefault((operand, is_late and operand == INPUT), len(known))
+        return known.setdefault((operation.kind, *(describe(o, is_late) for o in operation.operands)), len(known))
+
+    condition = _condition_of(program, made_by)
+    if condition not in made_by:
+        return program
+    late = [o for o in program.operations if o.kind in ("lt", "le")]
+    late = [o for o in late if describe(o.result, True) == describe(condition, False)]
+    reader = _Reader(program, made_by, set())
+    if len(late) != 1 or np.any(np.subtract(*(reader.read(o).part() for o in late[0].operands)) <= 0):
+        return program  # or it fires before the first step
+    state = StateVariable(name="spike_before", next=program.output, initial=0.0)
+    kept = tuple(replace(o, kind="ne", operands=(state.name, 0)) if o is late[0] else o for o in program.operations)
+    return program.replace(operations=kept, states=(*program.states, state))
 
 
 class _Reader:
@@ -122,9 +156,9 @@ class _Reader:
         return any(value == {frozenset({name}): 1.0} for name in self.binary)
 
 
-def _condition_of(program: NeuronProgram, made_by: dict[str, Operation]) -> str | None:
-    """Return the comparison whose truth the program sends as 1 or 0."""
-    last = made_by.get(str(program.output))
+def _condition_of(program: NeuronProgram, made_by: dict[str, Operation], operand: Any = None) -> str | None:
+    """Return the comparison whose truth an operand, by default what the program sends, is as 1 or 0."""
+    last = made_by.get(str(operand or program.output))
     if last is None:
         return None
     numbers = [program.parameters.get(str(o), o) for o in last.operands[1:]] if last.kind == "select" else []
@@ -148,7 +182,8 @@ def _read_membrane(
     """Return the fields of a spec whose membrane and current are these states, or None.
 
     With `k * (excess + threshold)` as the membrane before the reset, the state after it is that times (1 - spike), or
-    less k * threshold * spike. A state that is reset in the next step, by the state `spiked`, is the same.
+    less k * threshold * spike. A state that is reset in the next step, by the state `spiked`, is the same; if the
+    threshold is subtracted right after the leak, it is that over the leak's factor.
     """
     p, becomes = excess.part(membrane), states[membrane]
     if not np.all(p):
@@ -172,6 +207,7 @@ def _read_membrane(
     resets = {
         "zero": before.plus(before.times(turned, BINARY), -1.0),
         "subtract": before.plus(turned, -k * threshold),
+        "subtract next": before.plus(turned, -threshold / p),
         "none": before,
     }
     reset = next((name for name, value in resets.items() if _are_equal(value, becomes)), None)
@@ -179,7 +215,8 @@ def _read_membrane(
     kept = {names: value for names, value in excess.items() if names not in inputs}
     if reset is None or not _are_equal(Polynomial(kept), Polynomial().plus(Polynomial(unreset), p)):
         return None
-    fields = {"beta": p * k, "leak": excess.part() + threshold, "threshold": threshold, "reset": reset}
+    fields = {"beta": p * k, "leak": excess.part() + threshold, "threshold": threshold, "reset": reset.split()[0]}
+    fields |= {"reset_timing": "next"} if reset == "subtract next" else {}
     if current is None:
         return {**fields, "gain": excess.part(INPUT)}
     alpha, w_in = states[current].part(current), states[current].part(INPUT)

@@ -124,6 +124,7 @@ class Connector:
                 return self._multiply(node)
             makers = {"convolution": self._convolve, "addmm": self._multiply_constant, "mm": self._multiply_constant}
             makers |= dict.fromkeys(MEANS, self._average)
+            makers |= {"amax": self._maximize_axes, "max": self._maximize_axes}
             symbol = makers[name](node) if name in makers else None
             if symbol is not None:
                 return symbol
@@ -153,6 +154,8 @@ class Connector:
             return self._normalize(maker)
         if maker.name in MAXIMA:
             return self._maximize(maker)
+        if maker.name == "max" and entry == 0:
+            return self._maximize_axes(maker)
         if maker.name not in MOVES:
             raise self._refuse(maker)
         return self._move(maker, lambda args, kwargs: maker.op.func(*args, **kwargs)[entry])
@@ -172,16 +175,37 @@ class Connector:
         return Applied(operation, with_shape(source, shape), shape)
 
     def _maximize(self, node: Node) -> Symbol:
-        source, numbers, shape = self._window(node)
-        kind = torch.nn.MaxPool2d
-        given = SimpleNamespace(**numbers, dilation=1, ceil_mode=False, return_indices=False)
         if any(v != 1 for v in _pad(node.args, 4, 1)) or (len(node.args) > 5 and node.args[5]):
             raise UnfollowableError("whose dilation or ceil_mode is not supported")
-        operation = build_operation(kind, given, self._place(node), source.shape, True)
+        source, numbers, shape = self._window(node)
+        return self._pool_maxima(node, source, shape, **numbers)
+
+    def _pool_maxima(self, node: Node, source: Symbol, shape: tuple[int, ...], **numbers) -> Symbol:
+        """Return the maxima of windows, as spikes or as currents; `numbers`: of a torch.nn.MaxPool2d."""
+        given = SimpleNamespace(**numbers, dilation=1, ceil_mode=False, return_indices=False)
+        operation = build_operation(torch.nn.MaxPool2d, given, self._place(node), source.shape, True)
         if self.is_binary(source):
             return Pooled(operation, source, shape)
         assert operation.maximum is not None, "a maximum pooling has it"
         return Applied(replace(operation, connect=operation.maximum), source, shape)
+
+    def _maximize_axes(self, node: Node) -> Symbol:
+        """Return the maximum over neighboring axes, such as tokens, as a pooling whose window has all their entries."""
+        x = node.refs[0]
+        given = node.args[1] if len(node.args) > 1 else []
+        n_axes = len(x.node.shape)
+        axes = sorted(axis % n_axes for axis in (given if isinstance(given, list | tuple) else [given])) or [
+            *range(n_axes)
+        ]
+        first, last = axes[0], axes[-1]
+        if axes != [*range(first, last + 1)]:
+            raise UnfollowableError("over axes that are not neighbors; permute them before")
+        before, window, after = (prod(x.node.shape[k:n]) for k, n in ((0, first), (first, last + 1), (last + 1, None)))
+        source = with_shape(self.look_up(x), (before, window, after))
+        size = (window, 1)
+        pooled = self._pool_maxima(node, source, (before, 1, after), kernel_size=size, stride=size, padding=(0, 0))
+        result = node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
+        return with_shape(pooled, drop_ones(tuple(result.shape)))
 
     def _average(self, node: Node) -> Symbol | None:
         source, numbers, shape = self._window(node)

@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op, list_leaves, map_leaves
 
 ERROR_CODE = "NW2307"
-QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil")
+QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil", "trunc", "floor_divide")
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class Node:
     @property
     def is_message(self) -> bool:
         """Whether the result may be a message: a truth value as a number, or a rounded number."""
-        return self.is_spike or self.name in QUANTIZERS
+        return self.is_spike or self.name in QUANTIZERS or self.kwargs.get("rounding_mode") is not None
 
     @property
     def dtype(self) -> torch.dtype | None:

@@ -14,7 +14,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kind import simplify_program
 from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, is_ref, run_node
-from nwcompile.frontend.torch.operators.unroll import REGISTER, SAME_SHAPE
+from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
 
@@ -86,7 +86,7 @@ def drop_sums(graph: StepGraph) -> StepGraph:
 
 def is_elementwise(node: Node) -> bool:
     """Return whether an operator computes every entry alone, and so may be part of a neuron."""
-    return node.name in SAME_SHAPE and node.op.func is not None
+    return node.op.func is not None and is_entrywise(node.op)
 
 
 def _may_loop(node: Node) -> bool:

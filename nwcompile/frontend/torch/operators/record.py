@@ -27,6 +27,21 @@ NO_CHOICES = "convert takes no choice, torch.where neither; train the network wi
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
+REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
+    "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
+    "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
+    "rsub": lambda run, a, b, alpha: run("sub", b, run("mul", a, alpha)),
+    "lerp": lambda run, a, b, weight: run("add", a, run("mul", run("sub", b, a), weight)),
+    "addcmul": lambda run, a, b, c, value=1: run("add", a, run("mul", run("mul", b, value), c)),
+    "addcdiv": lambda run, a, b, c, value=1: run("add", a, run("div", run("mul", b, value), c)),
+    "addmm": lambda run, a, b, c, beta=1, alpha=1: run("add", run("mul", a, beta), run("mul", run("mm", b, c), alpha)),
+    "baddbmm": lambda run, a, b, c, beta=1, alpha=1: run(
+        "add", run("mul", a, beta), run("mul", run("bmm", b, c), alpha)
+    ),
+    "rsqrt": lambda run, a: run("reciprocal", run("sqrt", a)),
+    "silu": lambda run, a: run("mul", a, run("sigmoid", a)),
+    "expm1": lambda run, a: run("sub", run("exp", a), 1.0),
+}
 HERE = (
     str(Path(__file__).parent),
     trace.__file__,
@@ -323,7 +338,7 @@ class OperatorRecorder(TorchDispatchMode):
         if name in FILLS:
             self._hold(result, Held(self._add(constant_op(_copy_value(result), site))))
             return result
-        op = self._add(make_op(func, given[0], given[1], pytree.tree_map(_copy_value, result), site))
+        op = self._add_rewritten(func, given[0], given[1], pytree.tree_map(_copy_value, result), site)
         parts = (
             [(op, result, None)]
             if isinstance(result, torch.Tensor)
@@ -358,7 +373,7 @@ class OperatorRecorder(TorchDispatchMode):
             plain, args = aten.where.self, (mask, args[2], args[0])
         else:
             self.picks[id(result)] = Pick(mask, site)
-        op = args[0] if is_kept else self._add(run_op(plain, args, kwargs, site))
+        op = args[0] if is_kept else self._add_rewritten(plain, args, kwargs, call_operator(plain, args, kwargs), site)
         if name.endswith("_"):
             self._write(self._hold_tensor(tensors[0]), op)
         else:
@@ -410,6 +425,24 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _add(self, op: Op) -> Op:
         self.ops.append(op)
+        return op
+
+    def _add_rewritten(self, func, args: tuple, kwargs: dict, value, site: Site) -> Op:
+        """Add an operator, or those that it is made of; torch rounds some of them once instead of twice."""
+        op, name = make_op(func, args, kwargs, value, site), func.overloadpacket.__name__
+        is_plain = name in ("add", "sub", "rsub", "addmm") and not kwargs
+        if not op.depends or name not in REWRITES or (is_plain and not (name == "addmm" and args[0].depends)):
+            return self._add(op)
+
+        def run(name: str, *args) -> Op:
+            if name == "mul" and not is_op(args[1]) and args[1] == 1:
+                return args[0]
+            packet = getattr(aten, name)
+            overload = packet.Tensor if "Tensor" in packet.overloads() else packet.default
+            return self._add(run_op(overload, args, {}, site))
+
+        op = REWRITES[name](run, *args, **kwargs)
+        op.value = value
         return op
 
     def _hold(self, tensor: torch.Tensor, held: Held) -> Held:
@@ -464,7 +497,7 @@ class OperatorRecorder(TorchDispatchMode):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 return self._add(make_op(func, args, kwargs, value, site))
             raise ModelError(f"{site}: torch's {name} cannot be followed; use the form that returns a new tensor")
-        return self._add(make_op(plain, args, kwargs, value, site))
+        return self._add_rewritten(plain, args, kwargs, value, site)
 
     def _write(self, held: Held, op: Op) -> None:
         """Give a tensor a new value, and its base, which contains it."""

@@ -280,7 +280,9 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
         return OneStepError(text, code="NW2308")
     if len(steps) < 2 * MIN_EQUAL:
         return ModelError(
-            f"{len(steps)} steps are too few to find what every step computes; give more steps", code="NW2308"
+            f"{len(steps)} steps are too few to find what every step computes; give an example of more steps, or, with "
+            "layout='B', a module that runs more (nw.convert makes spiking networks of those that have no steps)",
+            code="NW2308",
         )
     t = len(steps) // 2
     for before, now in zip(steps[t - 1], steps[t], strict=False):

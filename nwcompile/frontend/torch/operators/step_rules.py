@@ -235,6 +235,15 @@ def _pool(do: "Unroller", op: Op, steps: Steps, size, stride=(), padding=0, *_) 
     return _unpack_parts(do, [do.emit(op.func, e, *op.args[1:]) for e in steps.entries], steps)
 
 
+def _pool_adaptively(do: "Unroller", op: Op, steps: Steps, size) -> Steps | None:
+    size, k = list(size), steps.axis - (len(steps.shape) - len(size))
+    if k >= 0 and size[k] != steps.shape[steps.axis]:
+        return None
+    if k >= 0:
+        size[k] = steps.n_inside
+    return do.map_steps(steps, lambda e: do.emit(op.func, e, size))
+
+
 def _batch_norm(do: "Unroller", op: Op, steps: Steps, *rest) -> Any:
     if steps.axis == 1:
         raise do.make_refusal(
@@ -364,7 +373,7 @@ def _multiply(do: "Unroller", op: Op, left, right, run: Callable[[Op, Op], Op]) 
         first = left if isinstance(left, Steps) else right
         pairs = _zip_steps(do, [_cut_batch(do, left, first), _cut_batch(do, right, first)], first)
         return replace(first, entries=[run(*pair) for pair in pairs])
-    is_causal = isinstance(right, Steps) and right.axis == rows and right.n_inside == 1 and not is_batch
+    is_causal = isinstance(right, Steps) and right.axis == rows and right.n_inside == 1
     if is_causal and is_op(left) and not left.depends:
         return _mix_steps(do, left, right, run)
     return run(do.join_steps(left), do.join_steps(right))
@@ -380,13 +389,14 @@ def _cut_batch(do: "Unroller", item, first: Steps) -> Any:
 
 
 def _mix_steps(do: "Unroller", matrix: Op, steps: Steps, run: Callable[[Op, Op], Op]) -> Steps:
-    """Multiply a constant matrix over the steps: row t gives step t, as a sum of steps with weights."""
+    """Multiply constant matrices over the steps: row t gives step t, as a sum of steps with weights."""
     entries = []
-    for t, weights in enumerate(matrix.value):
-        chosen = [s for s, weight in enumerate(weights) if weight]
+    for t in range(matrix.value.shape[-2]):
+        weights = matrix.value[..., t : t + 1, :]
+        chosen = [s for s in range(weights.shape[-1]) if weights[..., s].any()]
         if any(s > t for s in chosen):
             raise do.make_refusal("a step depends on later steps", "use a causal kernel: a chip knows earlier steps")
-        terms = [run(constant_op(weights[s].reshape(1, 1), do.site), steps.entries[s]) for s in chosen]
+        terms = [run(constant_op(weights[..., s : s + 1], do.site), steps.entries[s]) for s in chosen]
         entries.append(do.add_up(terms or [constant_op(torch.zeros_like(steps.entries[0].value), do.site)]))
     return Steps(entries=entries, axis=steps.axis)
 
@@ -418,10 +428,8 @@ OF_STEPS: dict[str, Callable] = {  # of operators whose first operand has steps
     "convolution": _convolve,
     **dict.fromkeys(("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
     "native_batch_norm": _batch_norm,
-    **dict.fromkeys(
-        ("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "_adaptive_avg_pool2d", "pixel_shuffle"),
-        _map_each,
-    ),
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), _map_each),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _pool_adaptively),
 }
 OF_SEVERAL: dict[str, Callable] = {
     "stack": _stack,

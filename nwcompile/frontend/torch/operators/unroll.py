@@ -33,13 +33,13 @@ ERROR_CODE = "NW2307"
 REGISTER = "register"  # a value that is used in the first steps, and then is 0
 SAME_SHAPE = frozenset(
     (
-        "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "sigmoid",
+        "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "reciprocal", "pow", "sigmoid",
         "tanh", "relu", "leaky_relu", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where", "gt", "ge",
         "lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and", "bitwise_or",
         "bitwise_not", "__and__", "__or__", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
         "clone", "detach", "copy", "lift_fresh", "masked_fill", "alias", "threshold", "fmod", "remainder", "sin", "cos",
-        "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf", "addcmul", "lerp",
-        "floor_divide", "positive", "silu", "gelu", "hardswish", "addcdiv", "_prelu_kernel", REGISTER,
+        "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf",
+        "floor_divide", "positive", "gelu", "hardswish", "_prelu_kernel", REGISTER,
     )
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
@@ -49,7 +49,16 @@ NO_STATISTICS = (
     "set track_running_stats=True, and train again"
 )
 NO_MAP = {  # what operators do that no weights can
-    "_softmax": "a softmax, which divides by a sum over entries, as no neuron of a chip does; use a product of spikes",
+    **dict.fromkeys(
+        (
+            "_softmax",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_attention_math",
+            "_native_multi_head_attention",
+            "_transformer_encoder_layer_fwd",
+        ),
+        "a softmax, which divides by a sum over entries, as no neuron of a chip does; use a product of spikes",
+    ),
     "native_layer_norm": NORM,
     "native_group_norm": NORM,
 }
@@ -197,7 +206,7 @@ class Unroller:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
         if op.name in NO_MAP and op.serial < self.last_spike:
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
-        if op.name not in SAME_SHAPE:
+        if not is_entrywise(op):
             return self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
         first = given[0]
         place = first.axis - len(first.shape)  # from the end, as broadcasting aligns
@@ -230,6 +239,11 @@ class Unroller:
         if key not in self.sliced:
             self.sliced[key] = constant_op(part.clone(), self.site)
         return self.sliced[key]
+
+
+def is_entrywise(op: Op) -> bool:
+    """Return whether an operator computes every entry alone."""
+    return op.name in SAME_SHAPE or torch.Tag.pointwise in op.func.tags
 
 
 def find_repeats(ops: list[Op]) -> dict[Op, Repeat]:
