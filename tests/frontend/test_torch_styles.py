@@ -177,6 +177,31 @@ def send_whole_numbers(fc, x):
     return torch.stack(sent, 1).float()
 
 
+def turn_in_place(fc, x):
+    x = x.clone()
+    x.transpose_(0, 1)
+    v, sent = torch.zeros(x.shape[1], N), []
+    for step in x:
+        current = fc(step)
+        row = current[:, :1]
+        current.unsqueeze_(1).squeeze_(1)
+        v, s = reset(v, current + row)
+        sent.append(s)
+    whole = torch.stack(sent)
+    return whole.transpose_(0, 1)
+
+
+def gather_delays(fc, x):  # each neuron's spikes arrive after its own delay
+    v, u, sent = torch.zeros(len(x), N), torch.zeros(len(x), N), []
+    buffer, delays = torch.zeros(3, len(x), N), (torch.arange(N) % 3).expand(1, len(x), N)
+    for t in range(x.shape[1]):
+        v, s = reset(v, fc(x[:, t]))
+        buffer = torch.cat([s.unsqueeze(0), buffer[:-1]])
+        u, z = reset(u, torch.gather(buffer, 0, delays).squeeze(0).roll(1, 1) * 0.4)
+        sent.append(z)
+    return torch.stack(sent, 1)
+
+
 def divide_by_threshold(fc, x):
     v, sent = torch.zeros(len(x), N), []
     for t in range(x.shape[1]):
@@ -188,7 +213,7 @@ def divide_by_threshold(fc, x):
 
 
 LOOPS = (over_steps, split, convolve_split, shift, assign_slices, mask_weights, view_groups, roll_buffer, join_buffer)
-LOOPS += (fuse_sums, send_whole_numbers, divide_by_threshold)
+LOOPS += (turn_in_place, gather_delays, fuse_sums, send_whole_numbers, divide_by_threshold)
 
 
 @pytest.mark.parametrize("run", LOOPS)
@@ -273,8 +298,9 @@ def test_maximum_over_axes_before_neurons(choose, of_spikes):
 
 
 class Pooling(torch.nn.Module):  # steps on axis 0; means over entries after the last layer
-    def __init__(self):
+    def __init__(self, pool):
         super().__init__()
+        self.pool = pool
         torch.manual_seed(1)
         self.conv = torch.nn.Conv2d(2, 4, 3, padding=1)
         self.conv.weight.data *= 4
@@ -284,12 +310,21 @@ class Pooling(torch.nn.Module):  # steps on axis 0; means over entries after the
         for step in x:
             v, s = reset(v, self.conv(step))
             sent.append(s)
-        whole = torch.nn.functional.adaptive_avg_pool3d(torch.stack(sent), (None, 1, 1))
-        return whole.flatten(2).mean(0)
+        return self.pool(torch.stack(sent))
 
 
-def test_adaptive_pooling_of_all_steps_is_a_readout():
-    module, x = Pooling(), spike_tensor(8, 3, 2, 5, 5)
+def pool_volumes(spikes):
+    return torch.nn.functional.adaptive_avg_pool3d(spikes, (None, 1, 1)).flatten(2).mean(0)
+
+
+def pool_rows(spikes):  # torch changes the strides of the result in place
+    rows = spikes.flatten(3).mean(0).transpose(1, 2)
+    return torch.nn.functional.adaptive_avg_pool1d(rows.transpose(1, 2), 1).squeeze(-1)
+
+
+@pytest.mark.parametrize("pool", [pool_volumes, pool_rows])
+def test_adaptive_pooling_of_all_steps_is_a_readout(pool):
+    module, x = Pooling(pool), spike_tensor(8, 3, 2, 5, 5)
     network = nw.from_torch(module, x[:, :2], layout="TB")
     with torch.no_grad():
         expected = module(x)
@@ -387,6 +422,12 @@ def take_logarithm(fc, x):
     return split(lambda z: torch.log1p(fc(z).abs()), x)
 
 
+def multiply_sparse(fc, x):
+    fc.sparse = getattr(fc, "sparse", fc.weight.detach().to_sparse())  # kept, as a buffer would be
+    weight = fc.sparse
+    return split(lambda z: torch.sparse.mm(weight, z.t()).t(), x)
+
+
 def transpose_wrongly(fc, x):
     return split(fc, x.transpose(1, 2))
 
@@ -395,6 +436,7 @@ def transpose_wrongly(fc, x):
     ("run", "text"),
     [
         (attend, "torch's scaled_dot_product_flash_attention_for_cpu is a softmax, which divides by a sum"),
+        (multiply_sparse, "sparse tensors cannot be followed; use dense ones: weights of 0 are no synapses"),
         (take_logarithm, "torch's log1p is no operation of a neuron program; write it with "),
         (transpose_wrongly, "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
     ],

@@ -24,6 +24,7 @@ aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice, torch.where neither; train the network without it"
+TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
@@ -323,6 +324,9 @@ class OperatorRecorder(TorchDispatchMode):
             return self._record_picked(func, tensors, given, result, site)
         if name == "set_":
             return self._record_shared(result)
+        if name in TURNS:
+            self._turn(args[0], func, args[1:], kwargs, make_op(func, given[0], given[1], _copy_value(result), site))
+            return result
         written = [
             i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
@@ -351,6 +355,15 @@ class OperatorRecorder(TorchDispatchMode):
                 held = Held(part, parent, view, 0 if parent is None else parent.base.n_writes)
                 self._hold(tensor, held)
         return result
+
+    def _turn(self, tensor: torch.Tensor, func, rest: tuple, kwargs: dict, op: Op) -> None:
+        """Hold a tensor whose axes change in place as a view of what it was, as other views of it are."""
+        before, packet = self._hold_tensor(tensor), getattr(aten, op.name.removesuffix("_"))
+        if op.name == "as_strided_" and _list_strides(tensor) == _list_strides(before.op.value):
+            return
+        plain = getattr(packet, func._overloadname, None) or packet.int
+        turned = self._add(make_op(plain, op.args, kwargs, op.value, op.site))
+        self._hold(tensor, Held(turned, before, (plain, rest, kwargs, None), before.base.n_writes))
 
     def _record_picked(self, func, tensors: list[torch.Tensor], given: Any, result, site: Site) -> Any:
         """Record an elementwise operator on v[mask] as one on the whole v, and v[mask] = new as torch.where."""
@@ -446,6 +459,9 @@ class OperatorRecorder(TorchDispatchMode):
         return op
 
     def _hold(self, tensor: torch.Tensor, held: Held) -> Held:
+        if tensor.layout != torch.strided:
+            text = "sparse tensors cannot be followed; use dense ones: weights of 0 are no synapses"
+            raise ModelError(f"{self._find_site()}: {text}")
         held.address = tensor.data_ptr()
         self.held[id(tensor)] = held
         self.alive.append(tensor)
@@ -561,6 +577,11 @@ def _reads_value(func, args: tuple, kwargs: dict) -> bool:
         return any(a.value.dtype == torch.bool for a in operands)
     gives_shape = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
     return bool(operands) and (name in READS_VALUE or gives_shape)
+
+
+def _list_strides(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Return the size and stride of every axis of more than one entry."""
+    return [(n, stride) for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]
 
 
 def _copy_value(value):

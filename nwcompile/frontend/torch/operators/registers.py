@@ -25,14 +25,14 @@ def correct_starts(graph: StepGraph) -> StepGraph:
         is_map = node.refs and node not in cores and (is_linear(node) or not is_elementwise(node))
         steps = range(1, longest + 1) if is_map else ()
         first = {k: value for k in steps if isinstance(value := find_first_value(node, k), torch.Tensor)}
-        silent = {k: compute_before(node, k, set()) for k in first}
+        silent = {k: compute_before(node, k, {*cores}) for k in first}
         if all(torch.equal(first[k], silent[k]) for k in first):
             continue
         node.values |= {-k - node.shift: constant_op(value, node.op.site) for k, value in silent.items()}
         register = _make_register(node, {k: first[k] - silent[k] for k in first})
         added.append(register)
         late = [ref for user, delay in graph.users[node] if delay for ref in user.refs if ref.node is node]
-        for delay in {ref.delay for ref in late}:
+        for delay in {ref.delay for ref in late} - {0}:
             total = _make_node(aten.add.Tensor, Ref(node, delay), Ref(register, delay))
             added.append(total)
             for ref in (ref for ref in late if ref.node is node and ref.delay == delay):
