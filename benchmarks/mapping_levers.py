@@ -3,12 +3,12 @@
     .venv/bin/python benchmarks/mapping_levers.py --cores 42
     .venv/bin/python benchmarks/mapping_levers.py --cores 42,112 --sanafe PYTHON
 
-Every lever is tried outside the compiler, on partitioner `floorline` and placer `routed` as benchmarks/mapping.py has
-them. `phase`: every second channel of a layer a step later, as if its spikes were delayed (the readers would wait a
-step for the others). `correlation`: clusters are halved where the halves' spikes over the steps are most alike, not
-across their longer side. `copies`: neurons of which a second copy could save more cycles of messages than it takes,
-whoever reads them. `order`: visits by number, or at random, instead of interleaved. What can
-run is measured with the cycle backend, and with `--sanafe` judged by SANA-FE too.
+Every lever is tried on partitioner `floorline` and placer `routed` as benchmarks/mapping.py has them, all but `stagger`
+outside the compiler. `stagger N`: each layer spread over N steps (option `stagger`), in aligned steps: the run has as
+many steps more as its answer is late. `correlation`: clusters are halved where the halves' spikes over the steps are
+most alike, not across their longer side. `copies`: neurons of which a second copy could save more cycles of messages
+than it takes, whoever reads them. `order`: visits by number, or at random, instead of interleaved. What can run is
+measured with the cycle backend, and with `--sanafe` judged by SANA-FE too.
 `least`: the bound of `nwcompile.cost.least` on as many cores. Writes
 results/mapping_levers.json.
 """
@@ -33,6 +33,7 @@ from nwcompile.passes.emit import interleave_visits
 from nwcompile.passes.partition.floorline import clusters
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
+from nwcompile.passes.prepare.schedule import schedule, stagger_layers
 
 
 def main() -> None:
@@ -58,8 +59,13 @@ def levers(net: Net, n_cores: int, sanafe: str | None):
     yield {"lever": "none", **figures(program, net.activity), **measured(program, net, sanafe)}
     yield {"lever": "least", **bounds(program, net, n_cores)}
     yield {"lever": "copies", **worth_copying(program, net)}
-    late = phased(net)
-    yield {"lever": "phase", **figures(net.emitted(mapped(net, late, n_cores)), late)}
+    for n_parts in (2, 3, 4):
+        mapping_late = mapped(net, net.activity, n_cores, n_parts)
+        visited = interleave_visits(mapping_late, net.network, net.chip, net.activity)
+        timing = stagger_layers(net.network, schedule(net.network), n_parts)
+        late = replace(net.emitted(visited), schedule=timing)
+        in_steps = net._replace(window="aligned")
+        yield {"lever": f"stagger {n_parts}", **figures(late, net.activity), **measured(late, in_steps, None)}
     before = clusters.halve_clusters
     clusters.halve_clusters = lambda network, cluster_of, which: split_alike(net, cluster_of, which)
     alike = mapped(net, net.activity, n_cores)
@@ -71,9 +77,9 @@ def levers(net: Net, n_cores: int, sanafe: str | None):
         yield {"lever": f"order {name}", **figures(other, net.activity), **measured(other, net, sanafe)}
 
 
-def mapped(net: Net, activity, n_cores: int) -> nw.Mapping:
+def mapped(net: Net, activity, n_cores: int, n_parts: int = 1) -> nw.Mapping:
     """The mapping for an activity, without an order of visits."""
-    options = nw.Options(n_cores=n_cores, placer="routed")
+    options = nw.Options(n_cores=n_cores, placer="routed", stagger=n_parts)
     mapping = partition(net.network, net.chip, activity, options).mapping
     return place(mapping, net.network, net.chip, activity, options)
 
@@ -82,15 +88,17 @@ def figures(program: nw.Program, activity) -> dict:
     """What is predicted of a mean step."""
     predicted = predicted_figures(program, activity)
     us, nj = predicted.step_us, predicted.sample_nj
-    return {"messages": round(predicted.messages_per_step * activity.n_steps), "us": us,
-            "EDP J s": nj * 1e-9 * us * 1e-6 * activity.n_steps, **balance(program)}  # fmt: skip
+    n_steps = program.schedule.n_hardware_steps(activity.n_steps)
+    return {"messages": round(predicted.messages_per_step * n_steps), "us": us,
+            "EDP J s": nj * 1e-9 * us * 1e-6 * n_steps, **balance(program)}  # fmt: skip
 
 
 def measured(program: nw.Program, net: Net, sanafe: str | None) -> dict:
-    """The mean step in the cycle backend, and SANA-FE's judgment if there is one."""
+    """The mean step and the EDP in the cycle backend, and SANA-FE's judgment if there is one."""
     run = nw.simulate(program, None, "cycle", steps=net.steps, window=net.window)
     judgment = judged(program, net, sanafe) if sanafe else {}
-    return {"measured us": measured_figures(program, run).step_us, **judgment}
+    edp = run.seconds * run.energy_pj["total"] * 1e-12
+    return {"measured us": measured_figures(program, run).step_us, "measured EDP J s": edp, **judgment}
 
 
 def bounds(program: nw.Program, net: Net, n_cores: int) -> dict:
@@ -130,15 +138,6 @@ def worth_copying(program: nw.Program, net: Net) -> dict:
     gain = np.maximum(np.concatenate(saved) - np.concatenate(taken), 0)
     us = float(gain.sum()) * net.chip.core.cycle_ns / 1000 / net.steps / program.mapping.n_cores
     return {"neurons worth it": int((gain > 0).sum()), "us": us}
-
-
-def phased(net: Net):
-    """The activity with the spikes of every second channel a step later."""
-    counts = dict(net.activity.counts)
-    place_of = neuron_places(net.network)[:, 0]
-    for name, channel in split_layers(net.network, place_of).items():
-        counts[name] = np.where(channel % 2, np.roll(counts[name], 1, axis=0), counts[name])
-    return replace(net.activity, counts=counts)
 
 
 def split_alike(net: Net, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.work import compute_work
-from nwcompile.cost.traffic.events import first_step
+from nwcompile.cost.traffic.events import place_rows
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -72,7 +72,7 @@ def _fewest_messages(program: Program, activity: Activity, counters: dict, windo
     fewest = {name: np.zeros_like(count) if name in FREE else count for name, count in counters.items()}
     fewest |= {name: np.zeros_like(counters[name]) for name in ("messages_in", "messages_out")}
     for name, first in program.network.offsets.items():
-        count, h0 = activity.counts[name], first_step(program, name, window)
+        count, h0 = place_rows(program, name, activity.counts[name], window)
         rows, nodes = slice(h0, h0 + len(count)), slice(first, first + count.shape[1])
         fewest["messages_in"][rows, 0] += count[:, hears[nodes]].sum(1, dtype=np.int64)
         if name in program.network.layers:

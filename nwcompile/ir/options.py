@@ -26,6 +26,7 @@ EVERYTHING = "all"  # Selects every approximation but "delay": relay neurons hol
 INPUT_LAYERS = ("exact", "bias", "graded", "host")
 MAX_LOSS = re.compile(r"(\d+(?:\.\d+)?) ?(pt|%)")  # Points of accuracy, or percent of the spikes.
 LARGEST = (1 << 63) - 1  # Seeds and core counts are signed 64-bit numbers.
+MOST_PARTS = 64  # Delays of no modeled chip spread a layer over more steps.
 MOST_BITS = 16  # No modeled chip has wider weights.
 OLD_NAME = "Options.optimise is called optimize now; the old name goes with the next release"
 
@@ -45,6 +46,8 @@ class Options:
     `fixed_sites` fixes the first cores of a layer at sites (x, y, port).
     `time_budget_s` is the time that partitioner `floorline` and then the placer search, each, or until an interrupt.
     The result then depends on the speed of the machine.
+    `stagger` spreads the neurons of each layer over that many hardware steps, so that bursts take less time; spikes
+    stay the same, and the answer comes later, as the report says. The chip's synapses need delays.
     `step_limit_us` restricts `traffic` or `cores` to mappings whose predicted step takes at most that many microseconds
     (partitioner `floorline`; a slower mapping of another partitioner is refused).
     `on_multi_spike` sets the handling of neurons and inputs that send several spikes in a step, on a chip with binary
@@ -68,6 +71,7 @@ class Options:
     n_cores: int | None = None
     optimize: str = "time"
     execution: str = "pipelined"
+    stagger: int = 1
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
     fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
@@ -81,6 +85,8 @@ class Options:
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
+        if self.stagger != 1 and self.execution != "pipelined":
+            raise OptionError("stagger goes with execution='pipelined': in phases, layers already work in turn")
         object.__setattr__(self, "approximate", _parse_approximations(self.approximate))
         if self.max_loss is not None and not (isinstance(self.max_loss, str) and MAX_LOSS.fullmatch(self.max_loss)):
             raise OptionError(
@@ -93,9 +99,10 @@ class Options:
             raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
         if self.readout is not None:
             parse_rule(self.readout)
-        for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
+        limits = (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST), ("stagger", 1, MOST_PARTS))
+        for name, low, high in limits:
             value = getattr(self, name)
-            if value is not None or name == "seed":
+            if value is not None or name in ("seed", "stagger"):
                 object.__setattr__(self, name, check_int(name, value, low, high))
         if self.layer_bits is not None:
             if not isinstance(self.layer_bits, dict):

@@ -31,6 +31,7 @@ SCHEMA = 2  # Version of the content of .nwc files, see docs/artifact.md.
 HOST_SCHEMA = 3  # For programs with a host; tools that do not know hosts must not run them.
 PROGRAM_SCHEMA = 4  # For programs with neuron programs, for the same reason.
 READOUT_SCHEMA = 5  # For programs with a readout, for the same reason.
+STAGGER_SCHEMA = 6  # For programs with staggered layers, for the same reason.
 OLD_SCHEMA = 1  # The release before; still readable. Its option `optimise` is `optimize` now.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
@@ -204,6 +205,8 @@ class Program:
 
     @property
     def _schema(self) -> int:
+        if self.schedule.stagger:
+            return STAGGER_SCHEMA
         if self.network.readout is not None:
             return READOUT_SCHEMA
         if self.network.programs:
@@ -234,6 +237,9 @@ class Program:
     def _pack_content(self) -> tuple[dict, dict[str, np.ndarray]]:
         """Return manifest and arrays of the .nwc file."""
         pack = _Pack()
+        schedule = {**asdict(self.schedule), "delay": list(self.schedule.delay)}
+        if not self.schedule.stagger:
+            del schedule["stagger"]
         manifest = {
             "schema": self._schema,
             **self.manifest,
@@ -245,7 +251,7 @@ class Program:
             "connections": [
                 pack.pack_fields(f"connection{i}", c.canonical_fields()) for i, c in enumerate(self.network.connections)
             ],
-            "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
+            "schedule": schedule,
             "on_multi_spike": self.on_multi_spike,
             "mapping_note": {str(k): v for k, v in self.mapping.note.items()},
         }
@@ -306,9 +312,9 @@ class Program:
         """Read a .nwc file; raise ArtifactError if it is truncated, altered or of an unknown schema."""
         manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")
-        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA, READOUT_SCHEMA):
+        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA, READOUT_SCHEMA, STAGGER_SCHEMA):
             known = f"{SCHEMA}, {HOST_SCHEMA} with a host, {PROGRAM_SCHEMA} with neuron programs, "
-            known += f"{READOUT_SCHEMA} with a readout, "
+            known += f"{READOUT_SCHEMA} with a readout, {STAGGER_SCHEMA} with staggered layers, "
             known += f"nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
@@ -430,7 +436,7 @@ def _unpack_program(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         readout = Readout.from_dict(manifest["readout"], tuple(arrays[f"readout{k}"] for k in range(n_arrays)))
     network = replace(network, host=host, left_out=manifest.get("left_out", ""), readout=readout)
     table = manifest["schedule"]
-    schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
+    schedule = Schedule(**{**table, "delay": tuple(table["delay"])})
     core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
     visit = {name: arrays[f"visit{i}"] for i, name in enumerate(network.layers) if f"visit{i}" in arrays}
     mapping = Mapping(core_of, arrays["site_of"], {int(k): v for k, v in manifest["mapping_note"].items()}, visit)

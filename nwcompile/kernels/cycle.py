@@ -54,7 +54,8 @@ class SpikingNet(NamedTuple):
     neurons: Neurons
     synapses: Synapses
     states: States
-    drive: Drive
+    drive: Drive  # the sum of a late neuron is in the slot of the neurons that are not late
+    late: np.ndarray  # int64[source]: `Schedule.steps_late`; empty if no neuron is late
 
 
 class LossyDelivery(NamedTuple):
@@ -132,7 +133,8 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
     costs, outbox = chip.tables.costs, chip.work.outbox
     states, drive = net.states, net.drive
     row = micro // plan.period - job.first_step
-    slot, is_shared = micro % drive.sum.shape[0], neuron_record.updated.shape[0] > 0
+    n_slots, is_shared = drive.sum.shape[0], neuron_record.updated.shape[0] > 0
+    slot_now = micro % n_slots
     ticks, n_visits, n_updates, n_instructions, is_too_often = np.int64(0), 0, 0, np.int64(0), False
     for n in range(plan.first[c], plan.first[c + 1]):
         j = plan.neuron[n]
@@ -142,7 +144,11 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         n_visits += 1
         ticks += costs.visit
         t = (micro - plan.offset[i]) // plan.period if plan.is_aligned or plan.period > 1 else micro
-        touched, x = False, np.int64(0)
+        touched, x, late = False, np.int64(0), np.int64(0)
+        slot = slot_now
+        if net.late.shape[0] > 0:
+            late = net.late[j]
+            slot = slot_now - late if slot_now >= late else slot_now - late + n_slots
         if job.computes and drive.touched[slot, j]:
             touched, x = True, drive.sum[slot, j]
             drive.sum[slot, j] = 0
@@ -192,7 +198,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
                 sender = shared.reading[i]
         if lossy is None:
             if job.computes and read >= 0:
-                deliver(net.synapses, None, -1, read, count, micro, drive)
+                deliver(net.synapses, None, -1, read, count, micro - late, drive)
         else:
             lossy.payload[j] = count // times
         if not job.moves:
@@ -332,7 +338,8 @@ def deliver_messages(axons, outbox, net, lossy, shared, n_messages, now):
                 if shared.last_heard[read] == now:
                     continue
                 shared.last_heard[read] = now
-            deliver(net.synapses, lossy.members, np.int64(row.core), read, payload, now, net.drive)
+            late = net.late[row.source] if net.late.shape[0] > 0 else np.int64(0)
+            deliver(net.synapses, lossy.members, np.int64(row.core), read, payload, now - late, net.drive)
 
 
 @inlined

@@ -25,12 +25,15 @@ class Rows(NamedTuple):
     states: dict[str, dict[str, np.ndarray]]  # by layer and state name, [B, row, *shape]; recorded layers only
     counts: dict[str, np.ndarray]  # int64[row, ...], summed over samples; those named "peaks" are maxima
 
-    def by_row(self, late: dict[str, int]) -> dict[str, Recorded]:
-        """Return all arrays by kind and name, [row, ...]; those of each layer are `late` by some rows."""
-        arrays = {f"spikes/{name}": Recorded(a.swapaxes(0, 1), late[name]) for name, a in self.spikes.items()}
+    def by_row(self, late: dict[str, range]) -> dict[str, Recorded]:
+        """Return views of all arrays by kind and name, [row, ...]; those of each layer are `late` by some rows."""
+        arrays = {f"counts/{name}": Recorded(a) for name, a in self.counts.items()}
+        for name, a in self.spikes.items():
+            arrays |= split_late(f"spikes/{name}", flatten_neurons(a).swapaxes(0, 1), late[name])
         for name, states in self.states.items():
-            arrays |= {f"states/{name}/{s}": Recorded(a.swapaxes(0, 1), late[name]) for s, a in states.items()}
-        return arrays | {f"counts/{name}": Recorded(a) for name, a in self.counts.items()}
+            for state, a in states.items():
+                arrays |= split_late(f"states/{name}/{state}", flatten_neurons(a).swapaxes(0, 1), late[name])
+        return arrays
 
 
 class State(Protocol):
@@ -48,7 +51,7 @@ class Machine(Protocol):
     device: str
     window: str
     recorded: list[str]  # layers whose states are recorded
-    late: dict[str, int]  # rows by which aligned step 0 of each layer is late
+    late: dict[str, range]  # rows by which aligned step 0 of neurons 0, 1, ... of each layer is late, repeated
     n_rows: int  # rows of a run; NO_END for a stream
     least_rows: int  # rows of a run that must be simulated together
 
@@ -91,10 +94,32 @@ def empty_rows(network: Network, recorded, n_samples: int, n_rows: int, counts: 
     return Rows(spikes, states, counts)
 
 
-def layer_offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
-    """Return the hardware steps by which the recorded steps of each layer and input are late."""
-    is_late = schedule.period == 1 and window == "aligned"
-    return schedule.offset if is_late else dict.fromkeys(schedule.offset, 0)
+def layer_offsets(schedule: Schedule, window: str = "aligned") -> dict[str, range]:
+    """Return the hardware steps by which the recorded steps of each layer and input are late (`Machine.late`)."""
+    if schedule.period > 1 or window != "aligned":
+        return dict.fromkeys(schedule.offset, range(1))
+    return {name: range(first, first + schedule.n_late(name) + 1) for name, first in schedule.offset.items()}
+
+
+def flatten_neurons(a: np.ndarray) -> np.ndarray:
+    """Return a view [B, row, n] of an array [B, row, *shape]."""
+    return a.reshape(*a.shape[:2], int(np.prod(a.shape[2:])))
+
+
+def split_late(name: str, rows: np.ndarray, late: range) -> dict[str, Recorded]:
+    """Return views [row, ..., neurons] of rows [row, ..., n], one for neurons that are equally late."""
+    return {f"{name}/{k}": Recorded(rows[..., k :: len(late)], at) for k, at in enumerate(late)}
+
+
+def align_rows(rows: np.ndarray, late: range, n_steps: int, dtype) -> np.ndarray:
+    """Return aligned steps [B, T, *shape] of rows [B, row, *shape], without a copy if none is late."""
+    if len(late) == 1:
+        return np.ascontiguousarray(rows[:, late[0] : late[0] + n_steps], dtype)
+    aligned = np.empty((len(rows), n_steps, *rows.shape[2:]), dtype)
+    for k, at in enumerate(late):
+        part = (..., slice(k, None, len(late)))
+        flatten_neurons(aligned)[part] = flatten_neurons(rows)[:, at : at + n_steps][part]
+    return aligned
 
 
 def recorded_layers(network: Network, keep_states: bool) -> list[str]:

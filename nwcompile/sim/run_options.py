@@ -81,5 +81,10 @@ class RunOptions:
         chip = model.chip
         if (reason := chip.family.refuse_run(chip, self.profile, self.record == "totals")) is not None:
             yield BackendError(reason)
+        if model.schedule.stagger and self.window == "hardware":
+            yield OptionError(
+                "window 'hardware' starts all neurons in step 0, and this program staggers them; use "
+                "window='aligned', or compile with stagger=1"
+            )
         if device == "cuda" and backend != "sequence":
             yield BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")

@@ -9,7 +9,7 @@ from nwcompile.checkpoint import Pace, Steps, has_checkpoint, hash_values, in_pa
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.sim.machine import Machine, Rows, build_activity, count_samples, empty_rows
+from nwcompile.sim.machine import Machine, Rows, align_rows, build_activity, count_samples, empty_rows
 from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.values import verify_counts, verify_totals
 
@@ -47,20 +47,16 @@ def record_rows(machine: Machine, inputs: dict[str, np.ndarray], n_steps: int, i
     return record
 
 
-def _align_rows(network: Network, rows: Rows, late: dict[str, int], n_steps: int) -> Rows:
+def _align_rows(network: Network, rows: Rows, late: dict[str, range], n_steps: int) -> Rows:
     """Return the aligned steps of all rows of a run, without a copy if they have the right type and none is late.
 
     The arrays of `rows` are replaced one after the other, so that only one of them is in memory twice.
     """
-
-    def align(name: str, a: np.ndarray, dtype) -> np.ndarray:
-        return np.ascontiguousarray(a[:, late[name] : late[name] + n_steps], dtype)
-
-    for name in rows.spikes:
-        rows.spikes[name] = align(name, rows.spikes[name], network.node(name).neuron.spike_dtype)
+    for name, a in rows.spikes.items():
+        rows.spikes[name] = align_rows(a, late[name], n_steps, network.node(name).neuron.spike_dtype)
     for name, states in rows.states.items():
-        for state in states:
-            states[state] = align(name, states[state], states[state].dtype)
+        for state, a in states.items():
+            states[state] = align_rows(a, late[name], n_steps, a.dtype)
     return rows
 
 

@@ -16,6 +16,7 @@ from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.sim import BACKENDS, load_machine
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.inputs import frames_of, prepare_inputs
+from nwcompile.sim.machine import align_rows
 from nwcompile.sim.runs import output_of
 from nwcompile.sim.values import verify_counts, verify_totals
 
@@ -64,10 +65,10 @@ class Chunk:
 
 
 class Aligned:
-    """Converts the rows of a layer that is `n_late` steps late to consecutive aligned steps."""
+    """Converts the rows of a layer that is `late` (`sim.machine:Machine`) to consecutive aligned steps."""
 
-    def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
-        self.n_skipped = n_late
+    def __init__(self, late: range, shape: tuple[int, ...], dtype):
+        self.n_skipped, self.late = late[0], range(len(late))
         self.waiting = np.zeros((1, 0, *shape), dtype)
 
     def take_steps(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
@@ -76,7 +77,7 @@ class Aligned:
         self.n_skipped -= skipped
         line = np.concatenate([self.waiting, rows[:, skipped:]], 1, dtype=self.waiting.dtype, casting="unsafe")
         self.waiting = line[:, n_complete:].copy()
-        return line[:, :n_complete]
+        return align_rows(line, self.late, n_complete, line.dtype)
 
 
 class Session:
@@ -128,7 +129,7 @@ class Session:
         self._machine = load_machine(program, backend, record == "all")
         self._state = self._machine.start(1)
         self._late, self._depth = self._machine.late, 0 if compiled is None else compiled.schedule.depth
-        outputs = {name: self._late[name] for name in network.outputs}
+        outputs = {name: self._late[name][-1] for name in network.outputs}
         cycle_ns = 1.0 if compiled is None else compiled.chip.core.cycle_ns  # without a chip nothing is timed
         self._times = StreamTimes(outputs, self._depth, cycle_ns, model_dt)
         self._wall_seconds = 0.0
@@ -200,8 +201,7 @@ class Session:
         verify_totals(rows.spikes)
         measured = {}
         if compiled is not None:
-            begins = {name: h - late for name, late in self._late.items()}
-            verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, begins)
+            verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, h, self._late)
             measured = self._machine.measure(inputs, rows, "hardware")
         self.n_steps += n if n_steps is None else 0
         complete = self.n_steps - (self._depth if n_steps is None else 0)

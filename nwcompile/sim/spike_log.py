@@ -46,7 +46,12 @@ class Places:
             core=core_of[first].astype(np.int64),
             slot=slot[first],
             output=np.full(len(first), -1),
-            first_tick=np.repeat([program.schedule.offset[name] for name in network.layers], sizes),
+            first_tick=np.concatenate(
+                [
+                    program.schedule.offset[name] + program.schedule.steps_late(name, n)
+                    for name, n in zip(network.layers, sizes, strict=True)
+                ]
+            ),
         )
 
 

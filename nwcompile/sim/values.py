@@ -100,12 +100,14 @@ def verify_counts(
     on_multi_spike: str,
     spikes: dict[str, np.ndarray],
     first_sample: int = 0,
-    first_step: dict[str, int] | None = None,
+    first_row: int = 0,
+    late: dict[str, range] | None = None,
 ) -> None:
     """Raise ModelError if a neuron spikes more often in a step than the chip's messages can carry.
 
     The error names the first such spike count by sample, then step, then layer. `spikes[layer]` is [B, T, *shape] and
-    begins with sample `first_sample` and step `first_step[layer]`. `on_multi_spike` is the option (`Options`).
+    begins with sample `first_sample` and row `first_row` of a machine that is `late` (`sim.machine:Machine`).
+    `on_multi_spike` is the option (`Options`).
     """
     repeats, beyond = on_multi_spike == "repeat", {}
     for name in network.layers:
@@ -117,7 +119,7 @@ def verify_counts(
             continue
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(np.abs(flat.astype(np.int64)) > limit)[0])
-        step_of_run = step + (first_step[name] if first_step else 0)
+        step_of_run = step + first_row - (late[name][neuron % len(late[name])] if late else 0)
         n, place = int(flat[sample, step, neuron]), f"sample {first_sample + sample}, step {step_of_run}"
         where = f"layer {name!r} fires {n} spikes at once ({place}, neuron {neuron})"
         beyond[where, limit] = sample, step_of_run

@@ -9,7 +9,6 @@ import nwcompile as nw
 from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.summary import summarize
-from nwcompile.cost.traffic.events import first_step
 from tests.made.nets import integers
 from tests.made.sweeps import network, samples
 
@@ -63,7 +62,7 @@ def test_least_on_some_cores_is_proved_by_equal_prices_in_exact_numbers(n_cores)
     n_steps, cycles = len(run.counters["synops"]), Fraction(0)
     heard = {name: np.zeros(n_steps, np.int64) for name in ("in", "hidden")}
     for name, spikes in heard.items():
-        first = first_step(program, name, run.window)
+        first = program.schedule.offset[name]
         spikes[first : first + len(run.activity.counts[name])] = run.activity.counts[name].sum(1)
     for h in range(n_steps):
         count = {name: int(counter[h].sum()) for name, counter in run.counters.items()}

@@ -147,6 +147,7 @@ def test_program_of_another_schema_is_refused(tmp_path):
         nw.Program.load(path)
     assert str(caught.value) == (
         f"{path}: schema 99 is not 2, 3 with a host, 4 with neuron programs, 5 with a readout, "
+        "6 with staggered layers, "
         "nor 1 of the release before, which this version reads; compile again"
     )
 

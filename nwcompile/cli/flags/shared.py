@@ -132,6 +132,12 @@ def add_options(parser: argparse.ArgumentParser, default: Options = DEFAULTS) ->
         help="number of cores to use (default: the partitioner chooses)",
     )
     add(
+        "--stagger",
+        type=to_int,
+        metavar="N",
+        help=f"spread each layer's neurons over N steps, if its synapses have delays (default: {default.stagger})",
+    )
+    add(
         "--step-limit",
         type=to_float,
         dest="step_limit_us",

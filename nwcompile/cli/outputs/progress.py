@@ -17,16 +17,20 @@ from nwcompile.report.text import change_text, stage_line
 # Stages that revise the result of an earlier stage, if needed.
 REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "signs": "calibrate",
            "copies": "partition"}  # fmt: skip
-SOMETIMES = {"input", "approximate", "limit", *REPEATS}
+SOMETIMES = {"input", "approximate", "stagger", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
 OF_NETWORKS = ("normalize", "legalize", "approximate", "merge", "signs")
-OF_TIMING = ("schedule", "delays", "compare", "split")
+OF_TIMING = ("schedule", "stagger", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 
 def list_stages(options: Options) -> tuple[str, ...]:
     """The stages that run with these options, in order."""
-    asked = {"approximate": bool(options.approximate), "limit": options.step_limit_us is not None}
+    asked = {
+        "approximate": bool(options.approximate),
+        "stagger": options.stagger > 1,
+        "limit": options.step_limit_us is not None,
+    }
     return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))
 
 

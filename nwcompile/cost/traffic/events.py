@@ -3,6 +3,8 @@
 There is one message per non-zero spike and destination core, for any number of synapses there (DESIGN 4.3 and 7).
 """
 
+from functools import partial
+
 import numpy as np
 
 from nwcompile.cost.family import find_cost
@@ -34,19 +36,21 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     messages_in, words, synops = zeros(), zeros(), zeros(len(SYNAPSE_KINDS))
     spikes, messages_out, routed, updates, instructed = zeros(), zeros(), zeros(2), zeros(), zeros()
     for name, first in program.network.offsets.items():
-        count, h0 = activity.counts[name], first_step(program, name, window)
+        count, h0 = place_rows(program, name, activity.counts[name], window)
+        reads, _ = place_rows(program, name, activity.count_reads(name), window)
         last = first + count.shape[1]
         offset = axons.offset[first : last + 1]
-        count_arrivals(axons, offset, h0, count, activity.count_reads(name), messages_in, synops, words)
+        count_arrivals(axons, offset, h0, count, reads, messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
             traffic.count_departures(
                 count, h0, cores, sent.messages[first:last], sent.hops[first:last], spikes, messages_out, routed
             )
             n_instructions = chip_instructions(program.chip, program.network.node(name).neuron)
-            for t in range(activity.n_steps):
-                updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
-                of_core = _per_core(cores, updated, n_cores)
+            always = np.broadcast_to(activity.n_samples, activity.counts[name].shape)
+            updated, _ = place_rows(program, name, activity.updates.get(name, always), window)
+            for t, of_neuron in enumerate(updated):
+                of_core = _per_core(cores, of_neuron, n_cores)
                 updates[h0 + t] += of_core
                 instructed[h0 + t] += n_instructions * of_core
     visits = np.tile(_per_core(core_of[core_of >= 0], activity.n_samples, n_cores), (n_steps, 1))
@@ -92,15 +96,17 @@ def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -
     routes, shape = io_routes(program), (n_steps, program.mapping.n_cores)
     come, leave, *along = np.zeros((4, *shape), np.int64)
     if routes is not None:
-        come, leave = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window))
+        come, leave = io_messages(program, activity, n_steps, partial(place_rows, program, window=window))
         along = [come * routes[0].hops[:, i] + leave * routes[1].hops[:, i] for i in range(2)]
     return {"messages_io": come + leave, "messages_io_in": come, "messages_io_out": leave, "hops_io_ew": along[0],
             "hops_io_ns": along[1]}  # fmt: skip
 
 
-def first_step(program: Program, name: str, window: str) -> int:
-    """Return the hardware step of row 0 of the activity of a layer or input."""
-    return program.schedule.offset[name] if window == "aligned" and program.schedule.period == 1 else 0
+def place_rows(program: Program, name: str, rows: np.ndarray, window: str) -> tuple[np.ndarray, int]:
+    """Return activity [T, n] of a layer or input by hardware step, and the hardware step of its first row."""
+    if window != "aligned" or program.schedule.period > 1:
+        return rows, 0
+    return program.schedule.spread_rows(name, rows), program.schedule.offset[name]
 
 
 def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:

@@ -41,18 +41,18 @@ def io_ends(chip: Chip) -> tuple[np.ndarray, np.ndarray]:
     return chip.family.entries(chip), chip.io_cores
 
 
-def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
+def io_messages(program: Program, activity: Activity, n_steps: int, place_rows, flits: bool = False) -> np.ndarray:
     """Return int64[2, H, core]: messages (or their flits) from an io site to each core, and from each core to one.
 
-    `n_steps` is H, and `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
+    `n_steps` is H; `place_rows(name, rows)` gives the activity of an input or layer by hardware step (`events.py`).
     """
     network, axons = program.network, program.axons
     messages = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
     for name in (*network.inputs, *network.outputs):
         message_flits = program.message_flits(name) if flits else 1
-        first, h0 = network.offsets[name], first_step(name)
+        first, (counts, h0) = network.offsets[name], place_rows(name, activity.counts[name])
         last = first + network.node(name).n_neurons
-        for t, count in enumerate(activity.counts[name].astype(np.int64) * message_flits):
+        for t, count in enumerate(counts.astype(np.int64) * message_flits):
             if name in network.inputs:
                 traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, messages[0, h0 + t])
             else:

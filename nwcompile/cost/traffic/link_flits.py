@@ -1,10 +1,12 @@
 """Link flits: the flits of an activity over every link of the network on chip, step by step."""
 
+from functools import partial
+
 import numpy as np
 
 from nwcompile.cost.family import find_cost
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.cost.traffic.events import first_step
+from nwcompile.cost.traffic.events import place_rows
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.ir.activity import Activity
@@ -31,7 +33,7 @@ def link_flits(
     (_tree_flits if is_tree else _pair_flits)(program, activity, window, flits)
     if io_ends is not None:
         site = chip.site_index(program.mapping.site_of)
-        by_site = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
+        by_site = io_messages(program, activity, n_steps, partial(place_rows, program, window=window), flits=True)
         ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
         _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
     if (sent := find_cost(chip).list_tokens(program)) is not None:
@@ -55,10 +57,10 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
     carried = np.zeros((len(flits), len(pair)), np.int64)
     for name in network.layers:
         message_flits = np.int64(program.message_flits(name))
-        first, h0 = network.offsets[name], first_step(program, name, window)
+        first, (counts, h0) = network.offsets[name], place_rows(program, name, activity.counts[name], window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
-        for t in range(activity.n_steps):
-            traffic.count_pairs(activity.counts[name][t] * message_flits, offset, axon_pair, carried[h0 + t])
+        for t, count in enumerate(counts):
+            traffic.count_pairs(count * message_flits, offset, axon_pair, carried[h0 + t])
     _along_routes(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
@@ -77,10 +79,10 @@ def _tree_flits(program: Program, activity: Activity, window: str, flits: np.nda
     chip, network, fan_out = program.chip, program.network, multicast_trees(program, activity)
     carried = np.zeros((len(flits), len(fan_out.home)), np.int64)
     for name in network.layers:
-        first, h0 = network.offsets[name], first_step(program, name, window)
+        first, (counts, h0) = network.offsets[name], place_rows(program, name, activity.counts[name], window)
         tree = fan_out.tree_of[first : first + network.node(name).n_neurons]
-        for t in range(activity.n_steps):
-            np.add.at(carried[h0 + t], tree[tree >= 0], activity.counts[name][t][tree >= 0])
+        for t, count in enumerate(counts):
+            np.add.at(carried[h0 + t], tree[tree >= 0], count[tree >= 0])
     site = chip.site_index(program.mapping.site_of)
     inject, eject = len(chip.link_cycles) - 2 * chip.n_cores, len(chip.link_cycles) - chip.n_cores
     for h in np.flatnonzero(carried.any(1)):

@@ -346,8 +346,11 @@ def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterat
     limit = chip.neuron.delay_max_steps
     for connection, delay in zip(network.connections, schedule.delay, strict=True):
         steps = (schedule.offset[connection.source] % schedule.period + delay) // schedule.period - 1
+        steps += schedule.n_late(connection.target)
         if steps > limit:
             advice = "shorten the delay or raise neuron.delay_max_steps"
             if connection.aligned_delay <= limit:
                 advice = "feed the skipped layers instead, use execution='phased' or raise neuron.delay_max_steps"
+            if schedule.stagger:
+                advice = "lower stagger, or raise neuron.delay_max_steps"
             yield Violation("delay steps", f"{connection.source} -> {connection.target}", steps, limit, advice)

@@ -1,5 +1,7 @@
 """Schedule: choose when each layer is updated, so that spikes of one aligned step meet in the pipeline (DESIGN 3)."""
 
+from dataclasses import replace
+
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.host import Injected
@@ -22,7 +24,7 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
     if execution == "pipelined":
-        offset, period = _pipeline_offsets(network), 1
+        offset, period = _pipeline_offsets(network, dict.fromkeys((*network.inputs, *network.layers), 0), {}), 1
     else:
         offset = _phase_offsets(network)
         period = 1 + max(offset.values(), default=0)
@@ -36,19 +38,36 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     return Schedule(execution, period, offset, delay)
 
 
-def _pipeline_offsets(network: Network) -> dict[str, int]:
-    """Return the longest paths over the constraints (Bellman-Ford from all nodes at 0)."""
-    depth = dict.fromkeys((*network.inputs, *network.layers), 0)
+def stagger_layers(network: Network, timing: Schedule, n_parts: int) -> Schedule:
+    """Spread the neurons of every layer outside loops over `n_parts` steps; their readers wait for the last of them.
+
+    Neurons of a layer tend to spike in the same steps, and a step takes as long as its busiest core. A network in
+    phases is left alone.
+    """
+    if n_parts == 1 or timing.period > 1:
+        return timing
+    stagger = {name: n_parts for name in network.layers if name not in network.find_reached(name)}
+    offset = _pipeline_offsets(network, timing.offset, {name: n - 1 for name, n in stagger.items()})
+    return replace(timing, offset=offset, delay=compute_delays(network, 1, offset), stagger=stagger)
+
+
+def _pipeline_offsets(network: Network, least: dict[str, int], n_late: dict[str, int]) -> dict[str, int]:
+    """Return the longest paths over the constraints (Bellman-Ford from all nodes at `least`).
+
+    The last neurons of a layer are `n_late[layer]` steps later than its first.
+    """
+    depth = dict(least)
+    longest = max(depth.values(), default=0) + sum(n_late.values()) + len(network.layers)  # unless there is a cycle
     deepest: dict[str, str] = {}  # layer: the source that fixed its depth
     edges = [c for name in network.layers for c in network.into(name)]
     moved = True
     while moved:
         moved = False
         for c in edges:
-            least = depth[c.source] + 1 - c.aligned_delay
-            if least > depth[c.target]:
-                depth[c.target], deepest[c.target], moved = least, c.source, True
-                if least > len(network.layers):
+            soonest = depth[c.source] + n_late.get(c.source, 0) + 1 - c.aligned_delay
+            if soonest > depth[c.target]:
+                depth[c.target], deepest[c.target], moved = soonest, c.source, True
+                if soonest > longest:
                     raise _too_fast(network, _find_cycle(deepest, c.target))
     return depth
 

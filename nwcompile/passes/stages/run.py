@@ -12,9 +12,10 @@ from nwcompile import __version__
 from nwcompile.errors import FitError, ModelError, NwWarning, OptionError, Violation, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import copy_registers, drop_registers, find_scaled_registers
-from nwcompile.ir.manifest import Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.analyze.axon_types import too_many_weights
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import check, estimate, unmapped_violations
@@ -34,7 +35,7 @@ from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.programs import merge_inputs
-from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.prepare.schedule import schedule, stagger_layers
 from nwcompile.passes.prepare.weights import apply_weight_bits, prune_zeros
 from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.nearest import nearest_network, suggest_items
@@ -313,6 +314,25 @@ def copy_sources(draft: Draft) -> Draft:
     )
 
 
+def spread_bursts(draft: Draft) -> Draft:
+    """Spread the neurons of each layer over `stagger` steps. Raises OptionError, and FitError for too long delays."""
+    network, chip, n_parts = draft.network, draft.chip, draft.options.stagger
+    if n_parts == 1:
+        return draft
+    if chip.core.axon_merge is not None or not chip.family.has_barrier:
+        what = "cores wait for their neighbors only" if chip.core.axon_merge is None else "an axon acts at one time"
+        raise OptionError(f"stagger={n_parts} does not go with {chip.name}: {what}; leave stagger out")
+    timing = stagger_layers(network, draft.timing, n_parts)
+    if late := list(delay_violations(network, timing, chip)):
+        raise FitError(chip.name, late)
+    changes = []
+    for name in timing.stagger:
+        later = timing.offset[name] + timing.n_late(name) - draft.timing.offset[name]
+        how = f"spread over {n_parts} steps; the last neurons answer {count_text(later, 'step')} later"
+        changes.append(Change(name, "all neurons in one step", "delays of synapses", how, EXACT))
+    return replace(draft, timing=timing, changes=[*draft.changes, *changes])
+
+
 # Partition: choose which neurons share a core.
 def assign_cores(draft: Draft) -> Draft:
     """Assign neurons to cores; a given mapping stays unchanged. Raises FitError, before a search if possible."""
@@ -356,7 +376,7 @@ def insert_copies(draft: Draft) -> Draft:
         draft,
         mapping=assign_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
         network=copied.network,
-        timing=copied.timing,
+        timing=stagger_layers(copied.network, copied.timing, draft.options.stagger),
         activity=copied.activity,
         changes=[*draft.changes, *copied.changes],
         registers=copy_registers(draft.registers, copied.copy_of),
@@ -435,6 +455,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("calibrate", calibrate),
     Stage("merge", share_axons),
     Stage("signs", copy_sources),
+    Stage("stagger", spread_bursts, keep_violations),
     Stage("partition", assign_cores, advise_on_cores),
     Stage("copies", insert_copies, keep_violations),
     Stage("place", choose_sites),

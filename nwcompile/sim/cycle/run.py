@@ -85,6 +85,8 @@ class ChipRun:
         self.programs = tables.program_tables(network, network.layers)
         self.pool = find_cost(chip).pool_times(program)
         self.synapses = tables.synapse_tables(network, program.schedule.clip_delays(n_hardware), program.mapping)
+        steps_late = [program.schedule.steps_late(n, network.node(n).n_neurons) for n in network.offsets]
+        self.late = np.concatenate(steps_late) if program.schedule.stagger else np.zeros(0, np.int64)
         by_message = self.costs.drops or self.waits
         self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
         self.plan = self._build_plan(n_steps, window)
@@ -107,12 +109,13 @@ class ChipRun:
         program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         nodes = [network.node(n) for n in network.layers]
-        offset = [np.full(node.n_neurons, program.schedule.offset[node.name]) for node in nodes]
+        schedule = program.schedule
+        offset = [schedule.offset[node.name] + schedule.steps_late(node.name, node.n_neurons) for node in nodes]
         n_instructions = [np.full(node.n_neurons, chip_instructions(self.chip, node.neuron)) for node in nodes]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         return Plan(
             n_steps=n_steps,
-            period=program.schedule.period,
+            period=schedule.period,
             is_aligned=window == "aligned",
             n_inputs=n_inputs,
             ticks_per_cycle=self.chip.ticks[0],
@@ -133,8 +136,7 @@ class ChipRun:
         program = self.program
         spikes = self.split_layers(program.network.layers, record.spikes)
         late = layer_offsets(program.schedule, "aligned" if self.plan.is_aligned else "hardware")
-        first = {name: first_step - late[name] for name in spikes}
-        verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
+        verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first_step, late)
 
     def build_job(
         self,
@@ -184,7 +186,8 @@ class ChipRun:
 
     def empty_drive(self) -> Drive:
         """Return an empty buffer of synaptic sums in flight."""
-        return tables.empty_drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
+        longest = int(self.synapses.connection["delay"].max(initial=1)) + int(self.late.max(initial=0))
+        return tables.empty_drive(longest + 1, len(self.program.core_of))
 
     def idle_state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
         """Build an idle chip, in lockstep if supported and not profiled. Merges log up to `n_logged` packets."""
@@ -218,7 +221,9 @@ class ChipRun:
                 io=self.axons.io,
                 work=work,
             ),
-            net=SpikingNet(self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive()),
+            net=SpikingNet(
+                self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive(), self.late
+            ),
             programs=tables.copy_programs(self.programs),
             lossy=lossy,
             shared=shared,

@@ -12,6 +12,7 @@ from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_entries
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -79,7 +80,7 @@ class NetworkMachine(NumpyMachine):
         self.number = np.int64 if network.is_fixed else np.float32
         self.n_rows = NO_END if n_steps is None else n_steps
         self.n_past = min(max((c.aligned_delay for c in self.connections), default=0), self.n_rows)
-        self.late = dict.fromkeys((*network.inputs, *network.nodes), 0)
+        self.late = dict.fromkeys((*network.inputs, *network.nodes), range(1))
 
     def start(self, n_samples: int, first_sample: int = 0) -> Samples:
         """Return the state of samples before their first step."""
@@ -136,9 +137,11 @@ class ProgramMachine(NumpyMachine):
         self.recorded = recorded_layers(self.network, keep_states)
         self.late = layer_offsets(program.schedule, window)
         self.nodes = {name: self.network.node(name) for name in self.network.layers}
+        every = [self.network.node(name) for name in self.network.offsets]
+        self.steps_late = {n.name: program.schedule.steps_late(n.name, n.n_neurons).reshape(n.shape) for n in every}
         self.n_rows = NO_END if n_steps is None else program.schedule.n_hardware_steps(n_steps, window)
         self.delay = program.schedule.clip_delays(self.n_rows)
-        self.n_slots = max(self.delay, default=1) + 1
+        self.n_slots = max(self.delay, default=1) + max(map(program.schedule.n_late, self.nodes)) + 1
         self.n_instructions = {name: chip_instructions(program.chip, node.neuron) for name, node in self.nodes.items()}
         self.sent_by = spike_fanout(program)
         self.routes = io_routes(program)
@@ -187,12 +190,18 @@ class ProgramMachine(NumpyMachine):
         if period == 1 or m % period == offset:
             n_samples = len(events)
             np.add.at(counters["neuron_visits"][row], cores, n_samples)
-            if 0 <= t and (n_steps is None or t < n_steps):
-                idle = state.layers[name].is_at_rest & (events == 0)
-                updates = np.count_nonzero(~idle, axis=0).reshape(-1)
+            step = t - self.steps_late[name]
+            is_active = (step >= 0) & (n_steps is None or step < n_steps)
+            if is_active.any():
+                layer = state.layers[name]
+                idle = layer.is_at_rest & (events == 0)
+                updates = np.count_nonzero(~idle & is_active, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][row], cores, updates)
                 np.add.at(counters["neuron_instructions"][row], cores, updates * self.n_instructions[name])
-                sent[name] = state.layers[name].step(arriving)
+                before = {key: a.copy() for key, a in layer.arrays.items()}
+                sent[name] = np.where(is_active, layer.step(arriving), 0)
+                for key, a in layer.arrays.items():
+                    np.copyto(a, before[key], where=~is_active)
         arriving[...] = 0
         events[...] = 0
 
@@ -202,17 +211,28 @@ class ProgramMachine(NumpyMachine):
         heard = {name: program.network.node(name).merge_axon_spikes(spikes) for name, spikes in sent.items()}
         for c, delay in zip(program.network.connections, self.delay, strict=True):
             if c.source in heard and heard[c.source].any():
-                shape, later = self.nodes[c.target].shape, (m + delay) % self.n_slots
-                state.kinds["arriving"][c.target][later] += apply_connection(c, heard[c.source], shape)
-                state.kinds["events"][c.target][later] += apply_connection(
-                    unit_connection(c), (heard[c.source] != 0).astype(np.int64), shape
-                )
+                self._add_sums(state, c, heard[c.source], m + delay)
         for name, spikes in sent.items():
             messages, reads = (_messages_per_neuron(program, x) for x in (spikes, heard[name]))
             _count_messages(program, self.sent_by, name, messages, counters, row)
             _count_reads(program, name, reads, counters, row)
             if self.routes is not None:
                 _count_io(program, self.routes, name, messages, counters, row)
+
+    def _add_sums(self, state: Samples, connection: Connection, spikes: np.ndarray, m: int) -> None:
+        """Add sums of spikes [B, *shape] to micro-step m; a late source's act earlier, those of a late target later."""
+        source_late, target_late = self.steps_late[connection.source], self.steps_late[connection.target]
+        for early in range(int(source_late.max(initial=0)) + 1):
+            sent = np.where(source_late == early, spikes, 0)
+            parts = {
+                "arriving": (connection, sent),
+                "events": (unit_connection(connection), (sent != 0).astype(np.int64)),
+            }
+            for kind, (edge, values) in parts.items():
+                sums = apply_connection(edge, values, target_late.shape)
+                for later in range(int(target_late.max(initial=0)) + 1):
+                    slot = state.kinds[kind][connection.target][(m + later - early) % self.n_slots]
+                    slot += sums * (target_late == later)
 
 
 def initial_state(node: Node, n_samples: int) -> LayerState | ProgramState:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import Recorded
 from nwcompile.cost.energy import measure_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -26,7 +25,7 @@ from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.machine import NO_END, Rows, build_activity, empty_rows, layer_offsets, recorded_layers
+from nwcompile.sim.machine import NO_END, Rows, build_activity, empty_rows, layer_offsets, recorded_layers, split_late
 from nwcompile.sim.memory import samples_at_once
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.runs import record_rows
@@ -118,7 +117,7 @@ class SequenceMachine:
         self.n_rows = NO_END if n_steps is None else n_steps
         self.network = network = model.network if isinstance(model, Program) else model
         self.recorded = recorded_layers(network, keep_states)
-        self.late = dict.fromkeys((*network.inputs, *network.nodes), 0)
+        self.late = dict.fromkeys((*network.inputs, *network.nodes), range(1))
         delays = [min(c.aligned_delay, self.n_rows) for c in network.connections]  # longer ones end after the run
         if isinstance(model, Program) and n_steps is None:
             self.late = layer_offsets(model.schedule)
@@ -159,7 +158,9 @@ class SequenceMachine:
 
     def _delay_rows(self, state: Samples, done: Rows) -> None:
         """Replace rows by those that are due, which were computed as many rows ago as their layer is late."""
-        lines = done.by_row(self.late) | {f"counts/{n}": Recorded(a, self.late[n]) for n, a in done.counts.items()}
+        lines = done._replace(counts={}).by_row(self.late)
+        for name, counts in done.counts.items():
+            lines |= split_late(f"counts/{name}", counts, self.late[name])
         for name, (rows, late) in lines.items():
             waiting = state.waiting.get(name, np.zeros((late, *rows.shape[1:]), rows.dtype))
             line = np.concatenate([waiting, rows])

@@ -315,7 +315,8 @@ def _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_s
         group = group.reshape(-1)
         size = np.bincount(group)
         step0 = timing.offset[name] if timing.period == 1 else 0
-        spikes = _sum_spikes(activity.counts[name], step0, group, size, step_at, n_steps)
+        counts = timing.spread_rows(name, activity.counts[name])
+        spikes = _sum_spikes(counts, step0, group, size, step_at, n_steps)
         parts.append(Groups(key % width, key // width - 1, size, spikes))
     return _sort_by_cluster(parts)
 
@@ -380,13 +381,16 @@ def _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_step
     for name, at in first.items():
         cluster = cluster_of[at : at + network.node(name).n_neurons]
         step0 = timing.offset[name] if timing.period == 1 else 0
-        for t in range(activity.n_steps):
+        always = np.broadcast_to(activity.n_samples, activity.counts[name].shape)
+        updates, counts = (
+            timing.spread_rows(name, a) for a in (activity.updates.get(name, always), activity.counts[name])
+        )
+        for t in range(len(counts)):
             h = step_at[step0 + t]
             if h < 0:
                 continue
-            updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            busy_cycles = updates * np.int64(update_cycles(chip, network.node(name).neuron))
-            spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
+            busy_cycles = updates[t] * np.int64(update_cycles(chip, network.node(name).neuron))
+            spike_cycles = counts[t] * np.int64(cycles_of_event(chip, "spike"))
             np.add.at(done[h], cluster, busy_cycles + spike_cycles)
     return np.ascontiguousarray(done.T)
 

@@ -35,7 +35,7 @@ from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices, number_in_order
 from nwcompile.passes.partition.striped import cut_stripes, striped_clusters
 from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, twice_the_cores, whole_chips
-from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.prepare.schedule import schedule, stagger_layers
 from nwcompile.threads import raise_if_canceled
 
 SAVE_CORES = ("cores", "traffic")  # Objectives that do not benefit from more cores than needed.
@@ -97,7 +97,7 @@ def partition_by_floorline(
         network=network,
         chip=chip,
         activity=activity,
-        timing=schedule(network, options.execution),
+        timing=stagger_layers(network, schedule(network, options.execution), options.stagger),
         options=options,
         load=neuron_load(network, chip, activity),
         state=np.array([options.seed], np.uint64),
