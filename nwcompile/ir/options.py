@@ -18,6 +18,7 @@ OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 CORES_WORTH = 0.5
 CORES_RULE = "as many cores as minimize the step time times the square root of their number; n_cores asks for more"
 WITH_STEP_LIMIT = ("traffic", "cores")
+WITH_AUTO_STAGGER = ("time", "edp")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 APPROXIMATIONS = (
     "reset", "timing", "v_min", "multi-spike", "decay", "bias", "refractory", "strict", "pool", "program", "delay",
@@ -47,7 +48,9 @@ class Options:
     `time_budget_s` is the time that partitioner `floorline` and then the placer search, each, or until an interrupt.
     The result then depends on the speed of the machine.
     `stagger` spreads the neurons of each layer over that many hardware steps, so that bursts take less time; spikes
-    stay the same, and the answer comes later, as the report says. The chip's synapses need delays.
+    stay the same, and the answer comes later, as the report says. The chip's synapses need delays. "auto" maps the
+    network with 1, 2 and 4 steps, and keeps the number with the least predicted time or product of `optimize` ("time"
+    or "edp") for a sample, added steps included.
     `step_limit_us` restricts `traffic` or `cores` to mappings whose predicted step takes at most that many microseconds
     (partitioner `floorline`; a slower mapping of another partitioner is refused).
     `on_multi_spike` sets the handling of neurons and inputs that send several spikes in a step, on a chip with binary
@@ -71,7 +74,7 @@ class Options:
     n_cores: int | None = None
     optimize: str = "time"
     execution: str = "pipelined"
-    stagger: int = 1
+    stagger: int | str = 1
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
     fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
@@ -85,8 +88,6 @@ class Options:
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
-        if self.stagger != 1 and self.execution != "pipelined":
-            raise OptionError("stagger goes with execution='pipelined': in phases, layers already work in turn")
         object.__setattr__(self, "approximate", _parse_approximations(self.approximate))
         if self.max_loss is not None and not (isinstance(self.max_loss, str) and MAX_LOSS.fullmatch(self.max_loss)):
             raise OptionError(
@@ -99,11 +100,18 @@ class Options:
             raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
         if self.readout is not None:
             parse_rule(self.readout)
+        is_auto = isinstance(self.stagger, str) and self.stagger == "auto"
+        if is_auto and self.optimize not in WITH_AUTO_STAGGER:
+            raise OptionError(
+                f"stagger='auto' goes with optimize='time' or 'edp', not {self.optimize!r}; give a number"
+            )
         limits = (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST), ("stagger", 1, MOST_PARTS))
         for name, low, high in limits:
             value = getattr(self, name)
-            if value is not None or name in ("seed", "stagger"):
+            if not (is_auto if name == "stagger" else value is None and name != "seed"):
                 object.__setattr__(self, name, check_int(name, value, low, high))
+        if self.stagger != 1 and self.execution != "pipelined":
+            raise OptionError("stagger goes with execution='pipelined': in phases, layers already work in turn")
         if self.layer_bits is not None:
             if not isinstance(self.layer_bits, dict):
                 raise OptionError(f"layer_bits={shown(self.layer_bits)} must be {{layer: bits}}")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile import checkpoint
+from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -166,3 +167,43 @@ def test_stagger_keeps_messages_that_are_accumulated_one_by_one():
     plain, late = (simulate(p, x, "cycle", record="all") for p in (program, staggered(program, 3)))
     assert plain.dropped.at.sum() == late.dropped.at.sum() == 0
     assert_same(late.states, plain.states, "states")
+
+
+@pytest.mark.parametrize("optimize", ["time", "edp"])
+def test_stagger_auto_is_kept_where_a_sample_takes_less_time(optimize):
+    x = np.zeros((1, 200, 4), np.int32)
+    x[:, ::4] = 1
+    options = {n: Options(n_cores=4, optimize=optimize, stagger=n) for n in (1, 2, 4, "auto")}
+    programs_by_n = {n: nw.compile(burst_net(), "loihi1", x, o) for n, o in options.items()}
+    cost = {}
+    for n, program in programs_by_n.items():
+        figures = predicted_figures(program, program.activity)
+        us = figures.step_us * program.schedule.n_hardware_steps(200)
+        cost[n] = us * (figures.sample_nj if optimize == "edp" else 1)
+    assert cost["auto"] == min(cost.values()) < cost[1]
+    assert programs_by_n["auto"].manifest["options"]["stagger"] == "auto"
+
+
+def test_stagger_auto_is_not_kept_where_added_steps_cost_more_or_synapses_have_no_delays():
+    x = np.ones((1, 1, 4), np.int32)
+    assert nw.compile(burst_net(), "loihi1", x, Options(stagger="auto")).schedule.stagger == {}
+    chip = Chip.load("loihi1").replace({"neuron.delay_max_steps": 0})
+    x = np.tile(np.array([1, 0, 0, 0])[None, :, None], (1, 50, 4)).astype(np.int32)
+    assert nw.compile(burst_net(), chip, x, Options(stagger="auto")).schedule.stagger == {}
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"stagger": 0}, "stagger=0 must be a whole number from 1 to 64"),
+        ({"stagger": None}, "stagger=None must be a whole number from 1 to 64"),
+        ({"stagger": "fast"}, "stagger='fast' must be a whole number from 1 to 64"),
+        (
+            {"stagger": "auto", "optimize": "traffic"},
+            "stagger='auto' goes with optimize='time' or 'edp', not 'traffic'",
+        ),
+    ],
+)
+def test_stagger_of_another_value_is_refused(options, said):
+    with pytest.raises(OptionError, match=said):
+        Options(**options)

@@ -133,9 +133,9 @@ def add_options(parser: argparse.ArgumentParser, default: Options = DEFAULTS) ->
     )
     add(
         "--stagger",
-        type=to_int,
+        type=lambda text: text if text == "auto" else to_int(text),
         metavar="N",
-        help=f"spread each layer's neurons over N steps, if its synapses have delays (default: {default.stagger})",
+        help=f"spread each layer's neurons over N steps; auto: 1, 2 or 4, whichever pays (default: {default.stagger})",
     )
     add(
         "--step-limit",

@@ -28,7 +28,7 @@ def list_stages(options: Options) -> tuple[str, ...]:
     """The stages that run with these options, in order."""
     asked = {
         "approximate": bool(options.approximate),
-        "stagger": options.stagger > 1,
+        "stagger": options.stagger not in (1, "auto"),
         "limit": options.step_limit_us is not None,
     }
     return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))

@@ -38,13 +38,13 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     return Schedule(execution, period, offset, delay)
 
 
-def stagger_layers(network: Network, timing: Schedule, n_parts: int) -> Schedule:
+def stagger_layers(network: Network, timing: Schedule, n_parts: int | str) -> Schedule:
     """Spread the neurons of every layer outside loops over `n_parts` steps; their readers wait for the last of them.
 
     Neurons of a layer tend to spike in the same steps, and a step takes as long as its busiest core. A network in
-    phases is left alone.
+    phases is left alone, and so are all networks with "auto", before `assign_cores` has chosen a number.
     """
-    if n_parts == 1 or timing.period > 1:
+    if not isinstance(n_parts, int) or n_parts == 1 or timing.period > 1:
         return timing
     stagger = {name: n_parts for name in network.layers if name not in network.find_reached(name)}
     offset = _pipeline_offsets(network, timing.offset, {name: n - 1 for name, n in stagger.items()})

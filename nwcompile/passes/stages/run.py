@@ -1,6 +1,7 @@
 """The stages of the compiler, in seven groups; their order; the loop that runs them."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -9,12 +10,13 @@ from warnings import warn
 import numpy as np
 
 from nwcompile import __version__
+from nwcompile.cost.compare import predicted_figures
 from nwcompile.errors import FitError, ModelError, NwWarning, OptionError, Violation, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import copy_registers, drop_registers, find_scaled_registers
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
+from nwcompile.ir.options import CORES_WORTH, Options
 from nwcompile.ir.shown import count_text
 from nwcompile.passes.analyze.axon_types import too_many_weights
 from nwcompile.passes.analyze.capability import delay_violations
@@ -60,6 +62,8 @@ REAL_EXAMPLE = (
     "the example of the model has real values, but without calibration samples the program takes whole numbers only; "
     "give calibration samples of such input, or choose input_layer='host'"
 )
+
+AUTO_STAGGER = (2, 4)  # Steps per layer that `stagger="auto"` compares with 1; the gain levels off beyond.
 
 
 # Prepare: choose how input reaches the chip, and fold what only training needed.
@@ -317,7 +321,7 @@ def copy_sources(draft: Draft) -> Draft:
 def spread_bursts(draft: Draft) -> Draft:
     """Spread the neurons of each layer over `stagger` steps. Raises OptionError, and FitError for too long delays."""
     network, chip, n_parts = draft.network, draft.chip, draft.options.stagger
-    if n_parts == 1:
+    if not isinstance(n_parts, int) or n_parts == 1:  # `assign_cores` compares for "auto"
         return draft
     if chip.core.axon_merge is not None or not chip.family.has_barrier:
         what = "cores wait for their neighbors only" if chip.core.axon_merge is None else "an axon acts at one time"
@@ -339,9 +343,38 @@ def assign_cores(draft: Draft) -> Draft:
     if draft.given_mapping is not None:
         return draft
     check_needs(draft)
+    if draft.options.stagger == "auto":
+        return _choose_stagger(draft)
     made = partition(draft.network, draft.chip, draft.activity, draft.options)
     assert made.mapping is not None, "the stage chooses sites"
     return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], tried=made.tried)
+
+
+def _choose_stagger(draft: Draft) -> Draft:
+    """Assign cores for every number of steps of AUTO_STAGGER that the chip supports; keep what `optimize` prefers."""
+
+    def assign(n_parts: int) -> Draft:
+        return assign_cores(spread_bursts(replace(draft, options=replace(draft.options, stagger=n_parts))))
+
+    best = assign(1)
+    least = _sample_cost(best)
+    for n_parts in AUTO_STAGGER if least > 0 else ():
+        with suppress(FitError, OptionError):
+            tried = assign(n_parts)
+            best, least = min((best, least), (tried, _sample_cost(tried)), key=lambda pair: pair[1])
+    return replace(best, options=draft.options)
+
+
+def _sample_cost(draft: Draft) -> float:
+    """Predict what `optimize` minimizes ("time" or "edp") for a sample, all hardware steps included; 0 if unknown."""
+    program = emit(
+        draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, {}, draft.options.on_multi_spike
+    )
+    figures = predicted_figures(program, draft.activity)
+    us = (figures.step_us or 0.0) * draft.timing.n_hardware_steps(draft.activity.n_steps)
+    if draft.options.optimize == "edp":
+        return us * (figures.sample_nj or 0.0)
+    return us * (figures.cores**CORES_WORTH if draft.options.n_cores is None else 1.0)
 
 
 def check_needs(draft: Draft) -> None:
@@ -376,7 +409,7 @@ def insert_copies(draft: Draft) -> Draft:
         draft,
         mapping=assign_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
         network=copied.network,
-        timing=stagger_layers(copied.network, copied.timing, draft.options.stagger),
+        timing=stagger_layers(copied.network, copied.timing, max(draft.timing.stagger.values(), default=1)),
         activity=copied.activity,
         changes=[*draft.changes, *copied.changes],
         registers=copy_registers(draft.registers, copied.copy_of),
