@@ -275,7 +275,7 @@ class Network:
         state = None if node.neuron.fires else node.neuron.readout
         return replace(self, readout=choose_readout(rule, node.name, state, node.n_neurons))
 
-    @property
+    @cached_property
     def is_fixed(self) -> bool:
         """Whether this is a fixed-point network."""
         return any(node.neuron is not None and node.neuron.is_fixed for node in self.nodes.values())

@@ -61,7 +61,7 @@ def _find_furthest(array: np.ndarray) -> float:
 def is_in_float32(value) -> bool:
     """Whether numbers are finite as float32, the type of float networks."""
     with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
+        return bool(np.isfinite(np.asarray(value).astype(np.float32, copy=False)).all())
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def _layer_sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
     """
     may_merge = chip.core.axon_merge == "or" and chip.limit("max_destinations") is None
     into = {name: network.into(name) for name in network.layers if may_merge}
-    gone = {n for n, edges in into.items() if len(edges) == 1 and np.unique(getattr(edges[0], "weight", 0)).size == 1}
+    weights = {n: np.ravel(getattr(edges[0], "weight", 0)) for n, edges in into.items() if len(edges) == 1}
+    gone = {name for name, weight in weights.items() if weight.size and (weight == weight[0]).all()}
     return [(network.node(name).n_neurons, 1) for name in network.layers if name not in gone]
 
 
@@ -263,6 +264,8 @@ def _most_sources(network: Network, connection: Connection) -> int:
         rows, columns = axis_taps(connection, shape)
         return int(rows.max() * columns.max()) * np.shape(connection.weight)[1]
     if isinstance(connection, Sparse):
-        synapses = np.unique(np.asarray(connection.post, np.int64) * n_source + np.asarray(connection.pre))
-        return int(np.bincount(synapses // n_source).max(initial=0))
+        synapses = np.sort(np.asarray(connection.post, np.int64) * n_source + np.asarray(connection.pre))
+        again = synapses[1:][synapses[1:] == synapses[:-1]] // n_source  # few or none: np.unique takes longer
+        n_again = np.bincount(again, minlength=network.node(connection.target).n_neurons)
+        return int((np.bincount(connection.post, minlength=len(n_again)) - n_again).max())
     return 0

@@ -169,14 +169,16 @@ def _list_parts(
     first = np.cumsum([0, *(network.node(c.source).n_neurons for c in split)])
     source = np.concatenate([edge.pre + at for edge, at in zip(lists, first, strict=False)])
     post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
-    used, rank = np.unique(source, return_inverse=True)
+    is_used = np.zeros(first[-1], bool)
+    is_used[source] = True
+    n_used, rank = np.count_nonzero(is_used), np.cumsum(is_used) - 1
     a_row = max(int(row_bits(1, synapse_bits(c, SPARSE, chip), chip)) for c in lists)
     n_held = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, one row each
     if n_held < 1:
         return None
     fan_in = int(np.bincount(post, minlength=n).max())
-    for n_parts in range(max(2, ceil(fan_in / n_held)), min(len(used), n_held) + 1):
-        part = rank * n_parts // len(used)
+    for n_parts in range(max(2, ceil(fan_in / n_held)), min(n_used, n_held) + 1):
+        part = (rank * n_parts // n_used)[source]
         if np.bincount(part * n + post).max() <= n_held:
             ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
             by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
