@@ -357,6 +357,14 @@ def test_a_mapping_made_elsewhere_is_told_what_fills_its_cores():
     assert add_binding_notes(crowded, network, chip).note == {0: "synapse memory 25 %", 1: "neurons 25 %"}
 
 
+def test_slices_of_many_layers_share_cores_within_the_limit_of_layers():
+    network = dense_net(*[4] * 11)
+    chip = small_chip(core__max_neurons=100, core__max_layers=4)
+    mapping = partitioned(network, chip, "sequential")
+    assert mapping.n_cores == 3
+    assert np.count_nonzero(sizes(mapping), axis=0).tolist() == [4, 4, 2]
+
+
 SCRIPT = """
 import hashlib
 from tests.made.nets import mixed_net
