@@ -15,13 +15,16 @@ from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.emit import emit
+from nwcompile.passes.partition.floorline import demand as demand_module
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.clusters import N_CORES, REGIONS, assert_equal_states, clustered, filled
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_clusters_put_at_once_leave_what_they_leave_one_by_one(seed):
+@pytest.mark.parametrize("few_clusters", (0, 1024))
+def test_clusters_put_at_once_leave_what_they_leave_one_by_one(seed, few_clusters, monkeypatch):
+    monkeypatch.setattr(demand_module, "FEW_CLUSTERS", few_clusters)  # by either kernel
     network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     core_of = rng.integers(0, N_CORES, cluster_of.max() + 1)

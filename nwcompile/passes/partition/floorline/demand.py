@@ -21,6 +21,7 @@ from nwcompile.kernels.mapping.core_usage import SynapseTable
 from nwcompile.passes.analyze import capacity
 
 DESTINATIONS = 8  # assumed number of cores that a spike goes to
+FEW_CLUSTERS = 1024  # as many or fewer are put on cores by `relocate`: compiling `fill_cores` takes longer
 LARGEST_TABLE = 1 << 26  # cycles stored by cluster and step; above that, evenly spaced steps are used
 
 
@@ -215,7 +216,10 @@ def filled_cores(
         for array in (array for part in used for array in part):
             array.fill(0)
         state = _begin_state(demand, used)
-    moves.fill_cores(*demand, state.held, state.busy, core_of)
+    if len(core_of) > FEW_CLUSTERS:
+        moves.fill_cores(*demand, state.held, state.busy, core_of)
+    else:  # to an equal state, by a kernel that every search compiles
+        moves.relocate(*demand, state.held, state.busy, np.arange(len(core_of)), core_of)
     moves.refresh_totals(demand.rules, state.held, state.busy)
     return state
 
