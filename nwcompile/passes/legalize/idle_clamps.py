@@ -76,10 +76,10 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
         source = network.node(c.source)
         high, low = of_input if source.neuron is None else (1.0, float(source.neuron.message == "bipolar"))
         weight = np.asarray(c.weight, np.float64)
-        for most, part in ((high, -weight), (low, weight)):
-            if most > 0:
+        for largest, part in ((high, -weight), (low, weight)):
+            if largest > 0:
                 positive = linear_map(c.replace(weight=np.maximum(part, 0)), source.shape, node.shape)
-                fall += multiply_bounds(most, row_sums(positive))
+                fall += multiply_bounds(largest, row_sums(positive))
     per_neuron = (np.broadcast_to(x, node.shape).reshape(-1) for x in (d.factor, d.constant_u, d.constant_v))
     factor, constant_u, constant_v = per_neuron
     late = 0 if node.neuron.reset_timing == "now" else np.max(node.neuron.threshold) * (node.neuron.reset == "subtract")

@@ -95,16 +95,16 @@ def _list_candidates(network: Network, chip: Chip) -> list[Candidate]:
         np.arange(stop - start).reshape(network.node(name).shape[0], -1).T.reshape(-1) + start
         for name, (start, stop) in zip(starts, apart, strict=True)
     ]
-    limits, max_layers, together = capacity.site_limits(chip), chip.limit("max_layers"), [[(0, n)]]
-    if max_layers is not None and 1 < (most := int(max_layers.max())) < len(apart):  # as many layers as a core may have
-        groups = [apart[i : i + most] for i in range(0, len(apart), most)]
-        together.append([(group[0][0], group[-1][1]) for group in groups])
+    limits, max_layers, shared = capacity.site_limits(chip), chip.limit("max_layers"), [[(0, n)]]
+    if max_layers is not None and 1 < (n_most := int(max_layers.max())) < len(apart):
+        groups = [apart[i : i + n_most] for i in range(0, len(apart), n_most)]
+        shared.append([(group[0][0], group[-1][1]) for group in groups])
     orders = [np.arange(n), np.concatenate(pixels)]
     if np.array_equal(*orders):
         orders.pop()
     return [
         Candidate(order, stretches, limits[sites])
-        for stretches in (apart, *together)
+        for stretches in (apart, *shared)
         for order in orders
         for sites in site_orders(limits)
     ]
