@@ -171,7 +171,7 @@ def _list_parts(
     post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
     is_used = np.zeros(first[-1], bool)
     is_used[source] = True
-    n_used, rank = np.count_nonzero(is_used), np.cumsum(is_used) - 1
+    n_used, rank = int(np.count_nonzero(is_used)), np.cumsum(is_used) - 1
     a_row = max(int(row_bits(1, synapse_bits(c, SPARSE, chip), chip)) for c in lists)
     n_held = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, one row each
     if n_held < 1:
