@@ -141,8 +141,10 @@ class Options:
         return self.optimize
 
     def to_dict(self) -> dict:
-        """Return plain values for the manifest; a callable becomes its name."""
+        """Return plain values for the manifest; a callable becomes its name. `stagger` is left out if it is 1."""
         plain_values = {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+        if self.stagger == 1:  # files of such programs stay as they were
+            del plain_values["stagger"]
         return plain_values | {"approximate": list(self.approximate)}
 
 
