@@ -122,7 +122,7 @@ def test_the_order_of_the_stages_is_written_once():
     text = Path(flow.__file__).read_text()
     assert len(text.splitlines()) <= 100 and text.count("\nfrom ") + text.count("\nimport ") <= 15
     names = [stage.name for stage in ALL_STAGES]
-    assert set(names) == {"input", "approximate", "limit", *progress.STAGES, *progress.REPEATS}
+    assert set(names) == {"input", "approximate", "limit", "stagger", *progress.STAGES, *progress.REPEATS}
     assert [name for name in names if name in progress.STAGES] == [*progress.STAGES] == STAGES
     files = [Path(flow.__file__), *Path(flow.__file__).parent.glob("passes/stages/*.py")]
     assert [file.name for file in files if "except FitError" in file.read_text()] == ["run.py"]

@@ -65,6 +65,8 @@ class Schedule:
 
     def verify(self, network: Network) -> None:
         """Raise ModelError unless every layer, input and connection has a valid number of micro-steps."""
+        if not isinstance(self.stagger, dict):
+            raise ModelError("the schedule's stagger is no table of layers; schedule the network again")
         numbers = [self.period, *self.offset.values(), *self.delay, *self.stagger.values()]
         whole = all(type(n) is int and 0 <= n <= LARGEST_DELAY for n in numbers)
         fits = set(self.offset) == set(network.offsets) and not any(self.offset[name] for name in network.inputs)

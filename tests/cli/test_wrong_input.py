@@ -120,7 +120,7 @@ def zip_of_text() -> bytes:
          "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, "
          "--checkpoint, --cores, --dialect, --dt, --execution, --explain, --fixed-sites, --help, --input-layer, "
          "--json, --max-loss, --neuron, --on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
-         "--readout, --seed, --set, --step-limit, --time-budget, -h, -o"),
+         "--readout, --seed, --set, --stagger, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
             "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",

@@ -183,3 +183,34 @@ def test_division_by_zero_is_refused():
     module = Built(between(lambda s: s / torch.zeros(N)), **FED, out=lif)
     with pytest.raises(ModelError, match="div|NaN|values"):
         nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
+
+
+MIXES = {
+    "steps in reverse order": lambda self, x: self.lif(self.fc(x.flip(1)))[0],
+    "the mean over all steps": lambda self, x: self.lif(self.fc(x - x.mean(1, keepdim=True)))[0],
+    "the maximum over all steps": lambda self, x: self.lif(self.fc(x) - self.fc(x).amax(1, keepdim=True) + 1)[0],
+    "a layer that is called twice": lambda self, x: self.own(
+        self.back(self.lif(self.fc(x))[0]) - self.back(self.lif(self.fc(x))[0])
+    ),
+    "the first sample": lambda self, x: self.own(self.fc(x) - 0.5 * self.fc(x)[:1]),
+    "sums over samples": lambda self, x: self.lif(self.fc(x.cumsum(0)))[0],
+    "the maximum over samples": lambda self, x: self.lif(self.fc(x) * x.max())[0],
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_mixes_of_steps_or_samples_are_refused(name):
+    module = Built(MIXES[name], **FED, back=BACK, own=Own)
+    with pytest.raises(ModelError):
+        nw.from_torch(module, spike_tensor(3, 10, N_IN))
+
+
+@pytest.mark.parametrize("mix", [lambda s: s.flip(0), lambda s: s.mean(0, keepdim=True).expand(len(s), -1, -1)])
+@pytest.mark.parametrize("last", ["lif", "own"])
+def test_a_result_that_depends_on_the_other_samples_is_a_warning(mix, last):
+    def run(self, x):
+        given = getattr(self, last)(self.fc(x))
+        return mix(given if last == "own" else given[0])
+
+    with pytest.warns(NwWarning, match="the module's result for a sample depends on the other samples"):
+        nw.from_torch(Built(run, **FED, own=Own), spike_tensor(3, 10, N_IN))

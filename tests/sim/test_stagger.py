@@ -26,6 +26,7 @@ from nwcompile.sim.crosscheck import crosscheck
 from tests.made.nets import integers
 from tests.made.random_neurons import whole_neurons
 from tests.made.random_programs import OF_PROGRAMS, inputs, programs, specs
+from tests.made.spikes import spikes
 from tests.made.streams import assert_is_run, assert_same, everything, spikes_in, stream
 
 TWELVE = settings(OF_PROGRAMS, max_examples=12, phases=[Phase.explicit, Phase.generate])
@@ -136,12 +137,12 @@ def test_stagger_is_refused_where_synapses_have_no_delays():
 @pytest.mark.parametrize(
     "keys, said",
     [
-        ({"cost.sync": "neighbors"}, "stagger=2 does not go with loihi1: cores wait for their neighbors only"),
-        ({"core.axon_merge": "or"}, "stagger=2 does not go with loihi1: an axon acts at one time"),
+        ({"cost.sync": "neighbors"}, "leave stagger out: cores wait for their neighbors only"),
+        ({"core.axon_merge": "or"}, "leave stagger out: an axon acts at one time"),
     ],
 )
 def test_stagger_is_refused_on_chips_that_cannot_hold_it(keys, said):
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(FitError, match=said):
         nw.compile(burst_net(), Chip.load("loihi1").replace(keys), None, Options(stagger=2))
 
 
@@ -207,3 +208,28 @@ def test_stagger_auto_is_not_kept_where_added_steps_cost_more_or_synapses_have_n
 def test_stagger_of_another_value_is_refused(options, said):
     with pytest.raises(OptionError, match=said):
         Options(**options)
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_loss_of_the_busiest_core_counts_the_steps_of_staggered_layers(n_parts):
+    torch = pytest.importorskip("torch")
+    x = spikes(1, 12, 4)
+    program = nw.compile(burst_net(), "loihi1", x, Options(n_cores=4, stagger=n_parts))
+    run = simulate(program, x, "cycle")
+    given = {name: torch.from_numpy(rows).float() for name, rows in {**run.spikes, "in": x}.items()}
+    loss = nw.nn.busiest_core_loss(given, program)
+    assert float(loss) == pytest.approx(run.counters["synops"].max(1).mean())
+
+
+def test_estimate_gives_chips_that_cannot_hold_a_stagger_a_reason():
+    spec = NeuronSpec(threshold=1.0, reset="subtract", strict=False)
+    edges = [Dense("in", "a", np.full((8, 4), 0.5, np.float32)), Dense("a", "b", np.full((4, 8), 0.25, np.float32))]
+    net = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": (4,)})
+    rows = {row.chip: row for row in nw.estimate(net, "all", spikes(4, 12, 4), Options(stagger=2)).chips}
+    assert rows["loihi2"].fits and "leave stagger out: an axon acts at one time" in rows["ranc"].reason
+
+
+def test_layers_are_spread_over_no_more_steps_than_they_have_neurons():
+    net = burst_net()
+    timing = nw.compile(net, "loihi1", None, Options(stagger=30)).schedule
+    assert timing.stagger == {name: min(30, net.node(name).n_neurons) for name in net.layers}

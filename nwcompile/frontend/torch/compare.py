@@ -72,11 +72,13 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
 def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_samples: int) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
-    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch of it and a drawn sample. A
-    module that takes the `n_samples` of the example, but not two, makes copies of a single one: it is refused too.
+    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch in which a drawn sample is
+    behind it, and one in which it is before. A module that takes the `n_samples` of the example, but not two, makes
+    copies of a single one: it is refused too.
     """
     runs = []
-    for batch in (x, torch.cat([x, draw_like(x)[1]])):
+    drawn = draw_like(x)[0]
+    for batch in (x, torch.cat([x, drawn]), torch.cat([drawn, x])):
         try:
             with preserve_state(module):
                 recorder, _ = record_run(module, batch, lead)
@@ -87,12 +89,18 @@ def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_sample
         computed = [op for op in recorder.ops if op.depends and op.name in COMPUTED]
         # The last of each place: torch may add a bias apart, depending on the layout of the batch.
         runs.append([[*ops][-1] for _, ops in groupby(computed, key=lambda op: op.site.frames)])
+    for place, run in enumerate(runs[1:]):
+        _compare_sample(runs[0], run, place)
+
+
+def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
+    """Raise ModelError if the operators of a batch give the sample at a place other spikes than those of it alone."""
     first = None
-    for alone, both in zip(*runs, strict=False):
+    for alone, both in zip(one, two, strict=False):
         if alone.site.frames != both.site.frames:
             first = first or both
             break
-        if _has_same_sample(alone, both):
+        if _has_same_sample(alone, both, place):
             continue
         if first is None and both.name in COMPARISONS:
             return  # sums in another order round to the other side
@@ -119,8 +127,8 @@ def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str, n
         ) from None
 
 
-def _has_same_sample(alone: Op, both: Op) -> bool:
-    """Return whether an operator gives a batch of two the values of the first sample alone, in any layout."""
+def _has_same_sample(alone: Op, both: Op, place: int) -> bool:
+    """Return whether an operator gives the sample at a place of a batch of two its values alone, in any layout."""
     if not isinstance(alone.value, torch.Tensor):
         return True
     one, two = alone.value.double(), both.value.double()
@@ -131,5 +139,5 @@ def _has_same_sample(alone: Op, both: Op) -> bool:
         return True
     (axis,) = axes
     n = one.shape[axis]
-    parts = (two.unflatten(axis, sizes).select(axis + k, 0) for k, sizes in enumerate([(2, n), (n, 2)]))
+    parts = (two.unflatten(axis, sizes).select(axis + k, place) for k, sizes in enumerate([(2, n), (n, 2)]))
     return any(bool(torch.isclose(one, part, ROUNDING, ROUNDING).all()) for part in parts)

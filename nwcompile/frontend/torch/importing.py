@@ -29,9 +29,17 @@ from nwcompile.frontend.torch.modules import (
     unwrap_module,
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
+from nwcompile.frontend.torch.operators import (
+    NO_NEURONS,
+    Imported,
+    ModuleFailedError,
+    draw_like,
+    group_results,
+    import_operators,
+    prepare_run,
+)
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
-from nwcompile.frontend.torch.readouts import Tries, find_readout
+from nwcompile.frontend.torch.readouts import BatchError, Tries, find_readout
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.frontend.torch.track import RecordError
@@ -136,7 +144,26 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
             attempts.refused.append(e)
         except RunError as e:
             attempts.failed.append(e)
+    whole = next((e for e in attempts.refused if not isinstance(e, LayoutError)), None)
+    if whole is not None and {r.lead for _, r in attempts.imports} == {"B"} and not _runs_alike(module, x, layout):
+        attempts.imports.clear()  # a step has another meaning alone
     return attempts
+
+
+def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
+    """Return whether a module gives the same for all steps at once as step by step, if it can be run at once."""
+    samples, results = torch.cat([x[:1], *draw_like(x[:1])]), []
+    for lead in (layout, "B"):
+        with preserve_state(module), torch.no_grad():
+            try:
+                run, given = prepare_run(module, samples, lead)
+                first = group_results(run(given), x.shape[1])[0]
+            except Exception:  # of the module: it does not take all steps
+                return True
+        results.append(torch.stack(first) if len(first) > 1 else first[0])
+    whole, steps = results
+    steps = steps if layout == "TB" or steps.ndim < 2 else steps.transpose(0, 1)
+    return whole.shape == steps.shape and bool(torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all())
 
 
 def _choose_import(
@@ -227,7 +254,8 @@ def _try_operators(
     for lead in leads:
         result = _import_or_refuse(module, x, lead)
         if isinstance(result, Imported) and (result.n_states or lead == "once"):
-            return result
+            is_refused = bool(results) and isinstance(results[0], ModelError)
+            return results[0] if is_refused and not _runs_alike(module, x, layout) else result
         results.append(result)
     if isinstance(results[0], OneStepError):
         result = _import_or_refuse(module, x, "B")
@@ -324,8 +352,8 @@ def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor)
         return network
     try:
         tries = Tries(module, x, imported.lead, network)
+        tries.verify_batch()
         if network.readout is not None:
-            tries.verify_batch()
             return replace(network, readout=tries.allow_other_lengths(network, network.readout))
     except ModuleFailedError:
         return network
@@ -459,6 +487,8 @@ def _add_readout(network: Network, recording: Recording, module: torch.nn.Module
         readout = find_readout(network, module, layers, sample, recording.lead, bool(recording.reads), is_output)
     except ModuleFailedError:
         return network  # a module of a fixed number of samples: the values of the example decide
+    except BatchError as e:
+        return replace(network, left_out=str(e))
     except ModelError:
         left_out = results.describe_left_out(network, readouts, by_values=False)
         return replace(network, left_out=left_out or OF_EXAMPLE * is_output)

@@ -15,6 +15,7 @@ import torch
 
 import nwcompile
 from nwcompile.errors import ModelError, NwError
+from nwcompile.frontend.torch.kinds import fit_batch
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import (
     ModuleFailedError,
@@ -57,6 +58,10 @@ PACKAGE = str(Path(nwcompile.__file__).parent)
 Pair = tuple[torch.Tensor, torch.Tensor]  # a result, and the output that it may be a multiple of
 
 
+class BatchError(ModelError):
+    """The result of a sample depends on the other samples of its batch."""
+
+
 def find_readout(
     network: Network,
     module: torch.nn.Module,
@@ -74,6 +79,7 @@ def find_readout(
     result cannot be followed.
     """
     tries = Tries(module, x, lead, network, has_reads)
+    tries.verify_batch()
     if is_output and tries.prove_output(network):
         return None
     run, expected = record_layers(network, tries.samples), tries.results
@@ -108,7 +114,6 @@ def find_readout(
         return matches[op.args] if op.name == "record" else None
 
     readout = build_readout(graph, n_steps, find_record, outputs, run, expected)
-    tries.verify_batch()
     return tries.allow_other_lengths(network, readout)
 
 
@@ -142,16 +147,18 @@ class Tries:
                 self.other_lengths.append((others, torch.cat(results)))
 
     def verify_batch(self) -> None:
-        """Raise ModelError if the results of two samples depend on each other."""
+        """Raise BatchError if the results of two samples depend on each other."""
         both = self._run(self.samples[:2]) if len(self.samples) > 1 else None
         if both is None:
             return
-        alone = [result.reshape(-1).double() for result in self.results[:2]]
-        for axis in (axis for axis, size in enumerate(both.shape) if axis and size == 2):
-            parts = [part.reshape(-1).double() for part in both.unbind(axis)]
-            if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
-                return
-        raise ModelError("the module's result for a sample depends on the other samples")
+        both, *alone = (result.double().nan_to_num(0, 0, 0) for result in (both, *self.results[:2]))
+        for axis, n in enumerate(alone[0].shape, 1):
+            for sizes in ((2, n), (n, 2)):  # steps and samples may share an axis
+                if both.shape[axis] == 2 * n and both.ndim == alone[0].ndim + 1:
+                    parts = both[0].unflatten(axis - 1, sizes).unbind(axis - 1 + (sizes[0] != 2))
+                    if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
+                        return
+        raise BatchError("the module's result for a sample depends on the other samples")
 
     def prove_output(self, network: Network) -> bool:
         """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.
@@ -200,6 +207,8 @@ class Tries:
         If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
         """
         with preserve_state(self.module), torch.no_grad():
+            for part in self.module.modules():
+                fit_batch(part, len(x))
             try:
                 do, given = prepare_run(self.module, x, self.lead)
                 tensors = group_results(do(given), x.shape[1])

@@ -91,10 +91,16 @@ def _count_messages(program: Program, name: str, spikes: dict[str, torch.Tensor]
 
 def _schedule_work(program: Program, name: str, counts: torch.Tensor, work: str) -> torch.Tensor:
     """Return the work of a node's spikes by hardware step, `[B, H, core]` or `[B, H, unit * core]`."""
-    pipelined = program.schedule.period == 1
-    late = program.schedule.offset[name] if pipelined else 0
-    after = program.schedule.depth - late if pipelined else 0
-    return torch.nn.functional.pad(counts @ _work_per_spike(program, name, work).to(counts), (0, 0, late, after))
+    timing, table = program.schedule, _work_per_spike(program, name, work).to(counts)
+    pad = torch.nn.functional.pad
+    if timing.period != 1:
+        return counts @ table
+    first, n_parts = timing.offset[name], timing.n_late(name) + 1
+    parts = (
+        pad(counts[..., k::n_parts] @ table[k::n_parts], (0, 0, first + k, timing.depth - first - k))
+        for k in range(n_parts)
+    )
+    return sum(parts, torch.zeros(()))
 
 
 _known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs are immutable

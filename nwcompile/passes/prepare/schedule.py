@@ -39,14 +39,15 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
 
 
 def stagger_layers(network: Network, timing: Schedule, n_parts: int | str) -> Schedule:
-    """Spread the neurons of every layer outside loops over `n_parts` steps; their readers wait for the last of them.
+    """Spread the neurons of layers outside loops over at most `n_parts` steps; their readers wait for the last ones.
 
     Neurons of a layer tend to spike in the same steps, and a step takes as long as its busiest core. A network in
     phases is left alone, and so are all networks with "auto", before `assign_cores` has chosen a number.
     """
     if not isinstance(n_parts, int) or n_parts == 1 or timing.period > 1:
         return timing
-    stagger = {name: n_parts for name in network.layers if name not in network.find_reached(name)}
+    sizes = {name: network.node(name).n_neurons for name in network.layers if name not in network.find_reached(name)}
+    stagger = {name: min(n_parts, n) for name, n in sizes.items() if n > 1}
     offset = _pipeline_offsets(network, timing.offset, {name: n - 1 for name, n in stagger.items()})
     return replace(timing, offset=offset, delay=compute_delays(network, 1, offset), stagger=stagger)
 

@@ -319,20 +319,20 @@ def copy_sources(draft: Draft) -> Draft:
 
 
 def spread_bursts(draft: Draft) -> Draft:
-    """Spread the neurons of each layer over `stagger` steps. Raises OptionError, and FitError for too long delays."""
+    """Spread the neurons of each layer over `stagger` steps. Raises FitError if the chip cannot hold their delays."""
     network, chip, n_parts = draft.network, draft.chip, draft.options.stagger
     if not isinstance(n_parts, int) or n_parts == 1:  # `assign_cores` compares for "auto"
         return draft
     if chip.core.axon_merge is not None or not chip.family.has_barrier:
-        what = "cores wait for their neighbors only" if chip.core.axon_merge is None else "an axon acts at one time"
-        raise OptionError(f"stagger={n_parts} does not go with {chip.name}: {what}; leave stagger out")
+        why = "cores wait for their neighbors only" if chip.core.axon_merge is None else "an axon acts at one time"
+        raise FitError(chip.name, [Violation("stagger", "network", n_parts, 1, f"leave stagger out: {why}")])
     timing = stagger_layers(network, draft.timing, n_parts)
     if late := list(delay_violations(network, timing, chip)):
         raise FitError(chip.name, late)
     changes = []
     for name in timing.stagger:
         later = timing.offset[name] + timing.n_late(name) - draft.timing.offset[name]
-        how = f"spread over {n_parts} steps; the last neurons answer {count_text(later, 'step')} later"
+        how = f"spread over {timing.stagger[name]} steps; the last neurons answer {count_text(later, 'step')} later"
         changes.append(Change(name, "all neurons in one step", "delays of synapses", how, EXACT))
     return replace(draft, timing=timing, changes=[*draft.changes, *changes])
 
@@ -359,7 +359,7 @@ def _choose_stagger(draft: Draft) -> Draft:
     best = assign(1)
     least = _sample_cost(best)
     for n_parts in AUTO_STAGGER if least > 0 else ():
-        with suppress(FitError, OptionError):
+        with suppress(FitError):
             tried = assign(n_parts)
             best, least = min((best, least), (tried, _sample_cost(tried)), key=lambda pair: pair[1])
     return replace(best, options=draft.options)

@@ -110,6 +110,8 @@ def _check_neurons(program: Program) -> None:
                 f"connection {c.source!r} -> {c.target!r} acts {delay} hardware steps after its spike; SANA-FE's "
                 "synapses act after one"
             )
+    if program.schedule.stagger:
+        raise ModelError("layers are staggered, by delays that SANA-FE's synapses lack; compile without stagger")
     if program.schedule.period != 1:
         raise ModelError("the program runs in phases, and SANA-FE runs all layers at once; compile it pipelined")
 

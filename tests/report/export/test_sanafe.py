@@ -322,3 +322,12 @@ def test_sanafe_gives_its_own_reference_figures(reference, tmp_path):
     n_steps = len(activity.counts["n"])
     run = run_of(program, {}, n_steps)
     agree(judged(program, {}, n_steps, tmp_path), run, 0, float(columns["sim_time"].sum()))
+
+
+def test_sanafe_gets_no_staggered_program():
+    chip = small_chip(**NO_WORDS).replace({"neuron.delay_max_steps": 15})
+    spec = NeuronSpec(threshold=64, fixed=FixedPoint())
+    net = Network.from_arrays({"a": spec}, [Dense("in", "a", np.full((8, 4), 2, np.int8))], {"in": (4,)})
+    program = compile(net, chip, None, Options(stagger=2))
+    with pytest.raises(ModelError, match="layers are staggered, by delays that SANA-FE's synapses lack"):
+        sanafe_files(program, "o", {"in": np.zeros((6, 4), np.int32)})
