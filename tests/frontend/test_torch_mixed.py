@@ -214,3 +214,28 @@ def test_a_result_that_depends_on_the_other_samples_is_a_warning(mix, last):
 
     with pytest.warns(NwWarning, match="the module's result for a sample depends on the other samples"):
         nw.from_torch(Built(run, **FED, own=Own), spike_tensor(3, 10, N_IN))
+
+
+def test_own_states_that_are_kept_from_call_to_call_are_those_of_steps():
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.lif, self.back, self.v = FC(), lif(), BACK(), None
+            for linear in (self.fc, self.back):
+                torch.nn.init.uniform_(linear.weight, -1, 1)
+
+        def forward(self, x_t):
+            h = self.back(self.lif(self.fc(x_t))[0])
+            self.v = h if self.v is None else 0.8 * self.v + h
+            spikes = (self.v > 0.5).float()
+            self.v = self.v * (1 - spikes)
+            return spikes
+
+    module, x = Step(), spike_tensor(3, 20, N_IN, seed=1)
+    network = nw.from_torch(module, spike_tensor(2, STEPS, N_IN))
+    nn.prepare_net(module.eval())
+    with torch.no_grad():
+        expected = torch.stack([module(x_t) for x_t in x.unbind(1)], 1).numpy()
+    assert 0.05 < expected.mean() < 0.95
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)

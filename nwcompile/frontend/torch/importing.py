@@ -182,6 +182,9 @@ def _choose_import(
     if recording.results.has_unknown and "*" not in recording.lead:
         whole = _try_operators(module, x, layout, (recording.lead,))
         if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
+            alone = _import_or_refuse(module, x, "B") if recording.lead == layout else whole
+            if isinstance(alone, Imported) and alone.n_states > whole.n_states:
+                whole = alone  # neurons of the module's own keep their states from call to call
             return _prove_import(whole, module, x, layout, n_samples), whole.n_steps
         if isinstance(whole, ModelError) and whole.code == TOO_FEW_STEPS and network.readout is None:
             left_out = network.left_out or "the network may lack neurons that follow its layers"
