@@ -151,7 +151,13 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
 
 
 def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
-    """Return whether a module gives the same for all steps at once as step by step, if it can be run at once."""
+    """Return whether a module gives the same for all steps at once as step by step.
+
+    Only known layers that take both ask for this; other modules that take all steps at once may take them for entries.
+    """
+    kinds = [(kind, part) for part in module.modules() if (kind := find_kind(part)) is not None]
+    if not any({layout, "B"} <= set(kind.leads(part)) for kind, part in kinds):
+        return True
     samples, results = torch.cat([x[:1], *draw_like(x[:1])]), []
     for lead in (layout, "B"):
         with preserve_state(module), torch.no_grad():
