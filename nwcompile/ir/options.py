@@ -105,11 +105,12 @@ class Options:
             raise OptionError(
                 f"stagger='auto' goes with optimize='time' or 'edp', not {self.optimize!r}; give a number"
             )
-        limits = (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST), ("stagger", 1, MOST_PARTS))
-        for name, low, high in limits:
+        for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
-            if not (is_auto if name == "stagger" else value is None and name != "seed"):
+            if value is not None or name == "seed":
                 object.__setattr__(self, name, check_int(name, value, low, high))
+        if not is_auto:
+            object.__setattr__(self, "stagger", check_int("stagger", self.stagger, 1, MOST_PARTS))
         if self.stagger != 1 and self.execution != "pipelined":
             raise OptionError("stagger goes with execution='pipelined': in phases, layers already work in turn")
         if self.layer_bits is not None:

@@ -3,7 +3,7 @@
 More cores are advised by the same rule that chooses them (`CORES_RULE` of ir/options.py), so never if it chose them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from nwcompile.ir.program import Program
 WORTH_SAYING = 1.05  # A change that shortens the step by less than 5 % is not worth it.
 # A change of the mapping is easier than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
+FindCycles = Callable[[], np.ndarray]
 REPEATS = ("copy", "splitter", "relay", "full")  # Layers that the compiler inserts, `a/copy2`, with the spikes of `a`.
 
 
@@ -31,14 +32,14 @@ class Advice:
         return f"{self.change}: about {self.gain:.1f}x shorter step" if self.gain > 1 else self.change
 
 
-def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck, port_cycles: np.ndarray) -> Advice:
+def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck, find_ports: FindCycles) -> Advice:
     """Return the best change by the formula; `busiest` is the bottleneck without the barrier.
 
-    `port_cycles`: [H], as `Work.link_cycles`, of the cores' own links only, which no placement relieves.
+    `find_ports` gives `Work.link_cycles` of the cores' own links only, which no placement relieves.
     """
     ranked = []
     now = float(done.bound_cycles.sum())
-    for change, after, penalty in _list_changes(program, done, share, busiest, port_cycles):
+    for change, after, penalty in _list_changes(program, done, share, busiest, find_ports):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
         ranked.append((gain / penalty, Advice(change, gain)))
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
@@ -59,12 +60,12 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck,
 
 
 def _list_changes(
-    program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, port_cycles: np.ndarray
+    program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, find_ports: FindCycles
 ) -> Iterator[tuple[str, Work, float]]:
     """Yield each change with the remaining work, and the divisor of its gain when changes are compared."""
     yield from _fewer_tiles(program, done)
     if bottleneck.link is not None:
-        free = replace(done, link_cycles=port_cycles)
+        free = replace(done, link_cycles=find_ports())
         yield 'place again with optimize="traffic" (at best)', free, 1.0
         sent = share.messages.sum(1)
         sent[: len(program.network.inputs)] = 0

@@ -16,7 +16,7 @@ import numpy as np
 from nwcompile.cost.family import find_cost
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
-from nwcompile.cost.time.work import FILLS, Bottleneck, Work, busiest_link_cycles, compute_work
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work, busiest_port_cycles, compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import ChipError
 from nwcompile.ir.activity import Activity
@@ -90,9 +90,7 @@ def floorline(
     done = compute_work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
     link = np.where(link_flits.any(1), program.chip.family.link_busy(program.chip, link_flits).argmax(1), -1)
-    on_ports = link_flits.copy()
-    on_ports[:, : -2 * program.chip.n_cores] = 0
-    port_cycles = busiest_link_cycles(program.chip, on_ports, 0 if done.paths is None else n_samples)
+    find_ports = partial(busiest_port_cycles, program.chip, link_flits, 0 if done.paths is None else n_samples)
     critical = _critical_units(done)
     every = np.arange(len(link))
     busiest = _find_bottleneck(done, share, link, critical, every)
@@ -109,7 +107,7 @@ def floorline(
         time_share=time_share,
         link_share=link_share,
         barrier_share=barrier_share,
-        find_advice=partial(advise, program, done, share, busiest, port_cycles),
+        find_advice=partial(advise, program, done, share, busiest, find_ports),
         floor_cycles=float(done.barrier_cycles + max(_kind_cycles(done, "compute").max(1).min(), done.min_cycles))
         / n_samples,
         cycles_per_synop=float(_kind_cycles(done, "memory").sum() / max(counters["synops"].sum(), 1)),

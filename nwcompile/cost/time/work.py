@@ -152,6 +152,13 @@ def compute_work(
     )
 
 
+def busiest_port_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
+    """Return `busiest_link_cycles` of the cores' own links only."""
+    on_ports = link_flits.copy()
+    on_ports[:, : -2 * chip.n_cores] = 0
+    return busiest_link_cycles(chip, on_ports, n_free)
+
+
 def busiest_link_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
     """Return `Work.link_cycles`; `n_free` as in `link_busy`, 0 on a chip with a barrier."""
     core_ticks, noc_ticks = chip.ticks

@@ -96,11 +96,11 @@ def _schedule_work(program: Program, name: str, counts: torch.Tensor, work: str)
     if timing.period != 1:
         return counts @ table
     first, n_parts = timing.offset[name], timing.n_late(name) + 1
-    parts = (
+    parts = [
         pad(counts[..., k::n_parts] @ table[k::n_parts], (0, 0, first + k, timing.depth - first - k))
         for k in range(n_parts)
-    )
-    return sum(parts, torch.zeros(()))
+    ]
+    return sum(parts[1:], parts[0])
 
 
 _known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs are immutable

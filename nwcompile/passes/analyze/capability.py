@@ -342,7 +342,14 @@ def cell_violations(network: Network, chip: Chip) -> Iterator[Violation]:
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:
-    """Yield connections whose delay, beyond the one step of the pipeline, exceeds that of the chip's synapses."""
+    """Yield connections whose delay, beyond the one step of the pipeline, exceeds that of the chip's synapses.
+
+    Staggered neurons of a core need a barrier between their steps, and axons whose spikes act at several times.
+    """
+    if schedule.stagger and (chip.core.axon_merge is not None or not chip.family.has_barrier):
+        why = "an axon acts at one time" if chip.family.has_barrier else "cores wait for their neighbors only"
+        n_parts = max(schedule.stagger.values())
+        yield Violation("stagger", "network", n_parts, 1, f"leave stagger out: {why}")
     limit = chip.neuron.delay_max_steps
     for connection, delay in zip(network.connections, schedule.delay, strict=True):
         steps = (schedule.offset[connection.source] % schedule.period + delay) // schedule.period - 1

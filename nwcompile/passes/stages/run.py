@@ -320,15 +320,11 @@ def copy_sources(draft: Draft) -> Draft:
 
 def spread_bursts(draft: Draft) -> Draft:
     """Spread the neurons of each layer over `stagger` steps. Raises FitError if the chip cannot hold their delays."""
-    network, chip, n_parts = draft.network, draft.chip, draft.options.stagger
-    if not isinstance(n_parts, int) or n_parts == 1:  # `assign_cores` compares for "auto"
+    timing = stagger_layers(draft.network, draft.timing, draft.options.stagger)
+    if timing is draft.timing:  # `assign_cores` compares for "auto"
         return draft
-    if chip.core.axon_merge is not None or not chip.family.has_barrier:
-        why = "cores wait for their neighbors only" if chip.core.axon_merge is None else "an axon acts at one time"
-        raise FitError(chip.name, [Violation("stagger", "network", n_parts, 1, f"leave stagger out: {why}")])
-    timing = stagger_layers(network, draft.timing, n_parts)
-    if late := list(delay_violations(network, timing, chip)):
-        raise FitError(chip.name, late)
+    if late := list(delay_violations(draft.network, timing, draft.chip)):
+        raise FitError(draft.chip.name, late)
     changes = []
     for name in timing.stagger:
         later = timing.offset[name] + timing.n_late(name) - draft.timing.offset[name]

@@ -139,6 +139,11 @@ class ProgramMachine(NumpyMachine):
         self.nodes = {name: self.network.node(name) for name in self.network.layers}
         every = [self.network.node(name) for name in self.network.offsets]
         self.steps_late = {n.name: program.schedule.steps_late(n.name, n.n_neurons).reshape(n.shape) for n in every}
+        # Masks of neurons that are 0, 1, ... steps late; True: all neurons of a layer that is not staggered.
+        self.groups = {
+            name: [late == k for k in range(n + 1)] if (n := program.schedule.n_late(name)) else [True]
+            for name, late in self.steps_late.items()
+        }
         self.n_rows = NO_END if n_steps is None else program.schedule.n_hardware_steps(n_steps, window)
         self.delay = program.schedule.clip_delays(self.n_rows)
         self.n_slots = max(self.delay, default=1) + max(map(program.schedule.n_late, self.nodes)) + 1
@@ -198,10 +203,10 @@ class ProgramMachine(NumpyMachine):
                 updates = np.count_nonzero(~idle & is_active, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][row], cores, updates)
                 np.add.at(counters["neuron_instructions"][row], cores, updates * self.n_instructions[name])
-                before = {key: a.copy() for key, a in layer.arrays.items()}
-                sent[name] = np.where(is_active, layer.step(arriving), 0)
-                for key, a in layer.arrays.items():
-                    np.copyto(a, before[key], where=~is_active)
+                before = {} if is_active.all() else {key: a.copy() for key, a in layer.arrays.items()}
+                sent[name] = np.multiply(layer.step(arriving), is_active)
+                for key, a in before.items():
+                    np.copyto(layer.arrays[key], a, where=~is_active)
         arriving[...] = 0
         events[...] = 0
 
@@ -221,18 +226,16 @@ class ProgramMachine(NumpyMachine):
 
     def _add_sums(self, state: Samples, connection: Connection, spikes: np.ndarray, m: int) -> None:
         """Add sums of spikes [B, *shape] to micro-step m; a late source's act earlier, those of a late target later."""
-        source_late, target_late = self.steps_late[connection.source], self.steps_late[connection.target]
-        for early in range(int(source_late.max(initial=0)) + 1):
-            sent = np.where(source_late == early, spikes, 0)
-            parts = {
-                "arriving": (connection, sent),
-                "events": (unit_connection(connection), (sent != 0).astype(np.int64)),
-            }
-            for kind, (edge, values) in parts.items():
-                sums = apply_connection(edge, values, target_late.shape)
-                for later in range(int(target_late.max(initial=0)) + 1):
-                    slot = state.kinds[kind][connection.target][(m + later - early) % self.n_slots]
-                    slot += sums * (target_late == later)
+        source, target = connection.source, connection.target
+        for early, of_source in enumerate(self.groups[source]):
+            sent = spikes if of_source is True else spikes * of_source
+            for kind in ("arriving", "events"):
+                edge = connection if kind == "arriving" else unit_connection(connection)
+                values = sent if kind == "arriving" else (sent != 0).astype(np.int64)
+                sums = apply_connection(edge, values, self.nodes[target].shape)
+                for later, of_target in enumerate(self.groups[target]):
+                    slot = state.kinds[kind][target][(m + later - early) % self.n_slots]
+                    np.add(slot, sums, out=slot, where=of_target)
 
 
 def initial_state(node: Node, n_samples: int) -> LayerState | ProgramState:
