@@ -7,6 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch.operators import import_operators, own_operators
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 5, 8
@@ -179,30 +180,69 @@ def test_maps_of_images_before_layers_of_nwcompile(name):
     verify_import(Built(lambda self, x: self.parts(x), parts=lambda: nn.Sequential(*IMAGES[name]())), 1, 6, 6)
 
 
-def test_division_by_zero_is_refused():
-    module = Built(between(lambda s: s / torch.zeros(N)), **FED, out=lif)
-    with pytest.raises(ModelError, match="div|NaN|values"):
+@pytest.mark.parametrize("divisor", [torch.zeros(N), torch.arange(N)])
+def test_division_by_zero_is_refused(divisor):
+    module = Built(lambda self, x: self.out(self.own(self.fc(x)) / divisor), fc=FC, own=Own, out=Own)
+    with pytest.raises(ModelError, match=r"test_torch_mixed.py:\d+: a division by 0; divide by other numbers"):
         nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
 
 
-MIXES = {
-    "steps in reverse order": lambda self, x: self.lif(self.fc(x.flip(1)))[0],
-    "the mean over all steps": lambda self, x: self.lif(self.fc(x - x.mean(1, keepdim=True)))[0],
-    "the maximum over all steps": lambda self, x: self.lif(self.fc(x) - self.fc(x).amax(1, keepdim=True) + 1)[0],
-    "a layer that is called twice": lambda self, x: self.own(
-        self.back(self.lif(self.fc(x))[0]) - self.back(self.lif(self.fc(x))[0])
-    ),
-    "the first sample": lambda self, x: self.own(self.fc(x) - 0.5 * self.fc(x)[:1]),
-    "sums over samples": lambda self, x: self.lif(self.fc(x.cumsum(0)))[0],
-    "the maximum over samples": lambda self, x: self.lif(self.fc(x) * x.max())[0],
-}
+def test_delays_of_axons_take_a_weight_for_each_axon_and_other_delays_are_limited(monkeypatch):
+    monkeypatch.setattr(own_operators, "MOST_WEIGHTS", N * N)
+    layers = [torch.nn.Linear(N_IN, N), nn.Delay(N, 3, torch.arange(N) % 3.0), nn.LIFLayer(N), TakeSpikes(), Own()]
+    network = nw.from_torch(torch.nn.Sequential(*layers), spike_tensor(3, STEPS, N_IN))
+    assert not any(isinstance(c, nw.Dense) for c in network.into("2"))
+    layers[1] = nn.DelayedLinear(N, N, 3, init_delay=torch.arange(N * N).reshape(N, N) % 3.0)
+    with pytest.raises(ModelError, match="3 delays of 5 x 5 synapses are too many next to neurons written by hand"):
+        import_operators(torch.nn.Sequential(*layers).eval(), spike_tensor(1, STEPS, N_IN), "BT", "x")
 
 
-@pytest.mark.parametrize("name", MIXES)
-def test_mixes_of_steps_or_samples_are_refused(name):
-    module = Built(MIXES[name], **FED, back=BACK, own=Own)
-    with pytest.raises(ModelError):
-        nw.from_torch(module, spike_tensor(3, 10, N_IN))
+def reverse(self, x):
+    return self.lif(self.fc(x.flip(1)))[0]
+
+
+def subtract_mean(self, x):
+    return self.lif(self.fc(x - x.mean(1, keepdim=True)))[0]
+
+
+def subtract_maximum(self, x):
+    return self.lif(self.fc(x) - self.fc(x).amax(1, keepdim=True) + 1)[0]
+
+
+def call_twice(self, x):
+    return self.own(self.back(self.lif(self.fc(x))[0]) - self.back(self.lif(self.fc(x))[0]))
+
+
+def subtract_first(self, x):
+    return self.own(self.fc(x) - 0.5 * self.fc(x)[:1])
+
+
+def add_up_samples(self, x):
+    return self.lif(self.fc(x.cumsum(0)))[0]
+
+
+def scale_by_maximum(self, x):
+    return self.lif(self.fc(x) * x.max())[0]
+
+
+IN_A_BATCH = " gives a sample other values in a batch than alone"
+
+
+@pytest.mark.parametrize(
+    "run, text",
+    [
+        (reverse, "'fc' is fed by torch function 'flip' in forward"),
+        (subtract_mean, "'fc' is fed by torch function 'sub' in forward"),
+        (subtract_maximum, "layer 'lif' is fed by torch function 'amax' in forward"),
+        (call_twice, "layer 'lif' is called 2 times for the 10 steps"),
+        (subtract_first, f"torch's mul{IN_A_BATCH}"),
+        (add_up_samples, f"torch's addmm{IN_A_BATCH}"),
+        (scale_by_maximum, "layer 'lif' is fed by torch function 'max' in forward"),
+    ],
+)
+def test_mixes_of_steps_or_samples_are_refused(run, text):
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(Built(run, **FED, back=BACK, own=Own), spike_tensor(3, 10, N_IN))
 
 
 @pytest.mark.parametrize("mix", [lambda s: s.flip(0), lambda s: s.mean(0, keepdim=True).expand(len(s), -1, -1)])

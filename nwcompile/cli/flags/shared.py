@@ -13,6 +13,7 @@ from nwcompile.cli.flags.types import (
     read_setting,
     to_float,
     to_int,
+    to_stagger,
 )
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -133,7 +134,7 @@ def add_options(parser: argparse.ArgumentParser, default: Options = DEFAULTS) ->
     )
     add(
         "--stagger",
-        type=lambda text: text if text == "auto" else to_int(text),
+        type=to_stagger,
         metavar="N",
         help=f"spread each layer's neurons over N steps; auto: 1, 2 or 4, whichever pays (default: {default.stagger})",
     )

@@ -54,6 +54,13 @@ def to_int(text: str) -> int:
         raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
 
 
+def to_stagger(text: str) -> int | str:
+    try:
+        return "auto" if text == "auto" else to_int(text)
+    except argparse.ArgumentTypeError as e:
+        raise argparse.ArgumentTypeError(f"{e}; or give auto") from None
+
+
 def to_float(text: str) -> float:
     try:
         return float(text)

@@ -34,12 +34,10 @@ from nwcompile.frontend.torch.operators import (
     Imported,
     ModuleFailedError,
     draw_like,
-    group_results,
     import_operators,
-    prepare_run,
 )
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
-from nwcompile.frontend.torch.readouts import BatchError, Tries, find_readout
+from nwcompile.frontend.torch.readouts import BatchError, Tries, find_readout, run_samples
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.frontend.torch.track import RecordError
@@ -158,17 +156,11 @@ def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
     kinds = [(kind, part) for part in module.modules() if (kind := find_kind(part)) is not None]
     if not any({layout, "B"} <= set(kind.leads(part)) for kind, part in kinds):
         return True
-    samples, results = torch.cat([x[:1], *draw_like(x[:1])]), []
-    for lead in (layout, "B"):
-        with preserve_state(module), torch.no_grad():
-            try:
-                run, given = prepare_run(module, samples, lead)
-                first = group_results(run(given), x.shape[1])[0]
-            except Exception:  # of the module: it does not take all steps
-                return True
-        results.append(torch.stack(first) if len(first) > 1 else first[0])
-    whole, steps = results
-    steps = steps if layout == "TB" or steps.ndim < 2 else steps.transpose(0, 1)
+    samples = torch.cat([x[:1], *draw_like(x[:1])])
+    whole, steps = (run_samples(module, samples, lead) for lead in (layout, "B"))
+    if whole is None or steps is None:
+        return True
+    steps = steps if layout == "TB" or steps.ndim < 3 else steps.transpose(1, 2)
     return whole.shape == steps.shape and bool(torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all())
 
 

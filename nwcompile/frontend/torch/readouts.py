@@ -202,21 +202,25 @@ class Tries:
         return proven[0] if len(proven) == 1 or (proven and proven[0].after == proven[-1].after) else readout
 
     def _run(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return the first result for samples `[B, T, *shape]`, with an axis of 1 in front; None if the module fails.
+        return run_samples(self.module, x, self.lead)
 
-        If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
-        """
-        with preserve_state(self.module), torch.no_grad():
-            for part in self.module.modules():
-                fit_batch(part, len(x))
-            try:
-                do, given = prepare_run(self.module, x, self.lead)
-                tensors = group_results(do(given), x.shape[1])
-            except Exception:  # of the module: it does not take such samples
-                return None
-        if not tensors or not tensors[0]:
+
+def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> torch.Tensor | None:
+    """Return a module's first result for samples `[B, T, *shape]`, with an axis of 1 in front; None if it fails.
+
+    If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
+    """
+    with preserve_state(module), torch.no_grad():
+        for part in module.modules():
+            fit_batch(part, len(x))
+        try:
+            do, given = prepare_run(module, x, lead)
+            tensors = group_results(do(given), x.shape[1])
+        except Exception:  # of the module: it does not take such samples
             return None
-        return (torch.stack(tensors[0]) if len(tensors[0]) > 1 else tensors[0][0])[None]
+    if not tensors or not tensors[0]:
+        return None
+    return (torch.stack(tensors[0]) if len(tensors[0]) > 1 else tensors[0][0])[None]
 
 
 def _vary(x: torch.Tensor) -> list[torch.Tensor]:
