@@ -400,16 +400,13 @@ def iter_accuracies(
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
     samples = check_int("samples", samples, 1, MAX_DEVICES)
     seed = check_int("seed", seed, 0, LARGEST_SEED)
-    variations = [merge_variation(program.chip, variation) for variation in given]
-    for variation in variations:
-        Devices(program, variation, seed)  # raises before the ideal device runs
+    points = [Devices(program, merge_variation(program.chip, variation), seed) for variation in given]
     inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
     labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
     record = record_for(program.network)
     yield accuracy(simulate(program, inputs, backend, device, record=record), labels)
-    for variation in variations:
-        devices = Devices(program, variation, seed)
+    for devices in points:
         for index in range(samples):
             yield accuracy(devices.run(index, inputs, backend, device, record), labels)
 

@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.sim import BACKENDS, read_noise
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.sim.variation import Devices
+from nwcompile.sim.variation import Devices, iter_accuracies
 from tests.made.nets import FIXED, conv_net, dense_net
 from tests.made.neuron_programs import cuba
 from tests.made.random_programs import OF_PROGRAMS, programs
@@ -114,3 +114,5 @@ def test_noise_of_neuron_programs_is_refused():
     )
     with pytest.raises(ModelError, match=text + "of currents; devices vary built-in neurons only$"):
         noisy(of, X)
+    with pytest.raises(ModelError, match=text):  # before the ideal device runs
+        next(iter_accuracies(of, X, np.zeros(len(X)), [Variation(noise=0.1)], 1, 0, "reference", "cpu"))

@@ -116,6 +116,10 @@ def test_stagger_shortens_the_step_of_bursts_and_reports_the_added_steps():
     assert "pipelined, depth 4" in repr(late)
 
 
+def test_options_without_stagger_are_stored_as_before():
+    assert "stagger" not in Options().to_dict() and Options(stagger=2).to_dict()["stagger"] == 2
+
+
 def test_stagger_is_stored_in_the_file(tmp_path):
     late = nw.compile(burst_net(), "loihi1", None, Options(n_cores=4, stagger=3))
     late.save(tmp_path / "late.nwc")

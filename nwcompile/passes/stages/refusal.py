@@ -10,8 +10,6 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, NwError
 from nwcompile.ir.activity import Activity
@@ -33,7 +31,6 @@ from nwcompile.passes.stages.run import check_needs, run
 MOST_SYNAPSES = 15_000_000
 # A check also goes through all connections for each layer. One such pair costs as much as this number of synapses.
 SYNAPSES_OF_A_PAIR = 25
-MOST_WEIGHTS = 25_000_000  # Stored weights above which no other chip is tried: all tries together would take 10 s.
 
 
 class Place(NamedTuple):
@@ -60,11 +57,9 @@ def describe_other_chips(network: Network, chip: Chip, options: Options) -> str 
     """Return sentences that name the proposed chips and boards that take the network unchanged.
 
     They are those of the shipped files and of this chip's folder. Returns None for a chip that differs from its file,
-    if `options` bind cores to this chip (`n_cores`, `fixed_sites`), and for a network of more than `MOST_WEIGHTS`.
+    and if `options` bind cores to this chip (`n_cores`, `fixed_sites`).
     """
     if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
-        return None
-    if sum(np.size(c.weight) for c in network.connections if c.has_weight) > MOST_WEIGHTS:
         return None
     slices = replace(options, approximate=(), step_limit_us=None, partitioner="sequential", optimize="time")
     given = Draft(network, chip, slices, network=network, input=InputLayer(network, None, None, []))
