@@ -212,12 +212,13 @@ def write_page(table: list[dict]) -> str:
         error = f"**{round(row['error_percent']):+d} %**" if row["judges"] else f"fitted: {row['fits']}"
         unit = row["unit"].split(" per ")[0]
         quantity = row["quantity"] + " per step" * ("per step" in row["unit"])
+        model = float(f"{row['model']:.3g}")
         cells = [
             row["chip"],
             f"{row['network']}, {row['layout']}",
             quantity,
             f"{row['measured']:g} {unit}",
-            f"{row['model']:.3g} {unit}",
+            f"{model:g} {unit}",
         ]
         lines.append(f"| {' | '.join([*cells, error, row['leaves_out']])} [{sources.index(row['source']) + 1}] |")
     measured = {row["chip"] for row in table}

@@ -9,13 +9,14 @@ A staggered layer works in several hardware steps: neuron i is `i % stagger[laye
 that act on it. Its readers wait for the last neurons. Only pipelined layers outside loops are staggered.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.host import drop_registers
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import EXECUTIONS
 
 ERROR_CODE = "NW3007"
@@ -49,6 +50,10 @@ class Schedule:
     def steps_late(self, name: str, n_neurons: int) -> np.ndarray:
         """Return int64[n]: steps by which each neuron of a layer or input is later than its first."""
         return np.arange(n_neurons) % (self.n_late(name) + 1)
+
+    def first_steps(self, nodes: Iterable[Node]) -> np.ndarray:
+        """Return int64[n]: the hardware step in which each neuron of layers takes its first aligned step."""
+        return np.concatenate([self.offset[n.name] + self.steps_late(n.name, n.n_neurons) for n in nodes])
 
     def spread_rows(self, name: str, rows: np.ndarray, window: str = "aligned") -> np.ndarray:
         """Return rows [T, n] of aligned steps as rows of the layer's hardware steps, [T + n_late, n].

@@ -46,12 +46,7 @@ class Places:
             core=core_of[first].astype(np.int64),
             slot=slot[first],
             output=np.full(len(first), -1),
-            first_tick=np.concatenate(
-                [
-                    program.schedule.offset[name] + program.schedule.steps_late(name, n)
-                    for name, n in zip(network.layers, sizes, strict=True)
-                ]
-            ),
+            first_tick=program.schedule.first_steps(map(network.node, network.layers)),
         )
 
 

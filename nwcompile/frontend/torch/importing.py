@@ -29,13 +29,7 @@ from nwcompile.frontend.torch.modules import (
     unwrap_module,
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.operators import (
-    NO_NEURONS,
-    Imported,
-    ModuleFailedError,
-    draw_like,
-    import_operators,
-)
+from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.readouts import BatchError, Tries, find_readout, run_samples
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name

@@ -145,13 +145,8 @@ def _page_header(doc: dict) -> Markup:
     line = f"{run_title(doc, doc['chip']['name'])}; {how} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
-    return tag(
-        "header",
-        page_title(line),
-        tag("p", headline(doc), class_="verdict"),
-        tag("dl", *rows),
-        class_=None if good else "bad",
-    )
+    verdict = tag("p", headline(doc), class_="verdict")
+    return tag("header", page_title(line), verdict, tag("dl", *rows), class_=None if good else "bad")
 
 
 def headline(doc: dict) -> str:

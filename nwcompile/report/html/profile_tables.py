@@ -71,13 +71,8 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
         ]
         for r in profile["congested_links"]
     ]
-    return join(
-        [
-            latencies,
-            tag("p", f"{_no_break(latency['n_messages'])} messages in all.", class_="about"),
-            html_table(columns, rows),
-        ]
-    )
+    total = tag("p", f"{_no_break(latency['n_messages'])} messages in all.", class_="about")
+    return join([latencies, total, html_table(columns, rows)])
 
 
 def _no_break(amount: float) -> str:

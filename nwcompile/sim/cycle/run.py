@@ -109,19 +109,17 @@ class ChipRun:
         program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         nodes = [network.node(n) for n in network.layers]
-        schedule = program.schedule
-        offset = [schedule.offset[node.name] + schedule.steps_late(node.name, node.n_neurons) for node in nodes]
         n_instructions = [np.full(node.n_neurons, chip_instructions(self.chip, node.neuron)) for node in nodes]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         return Plan(
             n_steps=n_steps,
-            period=schedule.period,
+            period=program.schedule.period,
             is_aligned=window == "aligned",
             n_inputs=n_inputs,
             ticks_per_cycle=self.chip.ticks[0],
             repeats=program.repeats,
             max_repeats=MAX_REPEATED_SPIKES,
-            offset=np.concatenate(offset),
+            offset=program.schedule.first_steps(nodes),
             instructions=np.concatenate(n_instructions),
             first=csr_offset(counts),
             neuron=program.visiting_order,
