@@ -4,6 +4,7 @@ import os
 import warnings
 from importlib import import_module
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -22,6 +23,11 @@ def framework(name: str) -> ModuleType:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] != package:
             raise
+    lack_package(package)
+
+
+def lack_package(package: str) -> NoReturn:
+    """Skip the test or file that needs a package; in CI, fail, but for packages of ABSENT_FRAMEWORKS."""
     text = f"{package} is not installed"
     if os.environ.get("CI") and package not in os.environ.get("ABSENT_FRAMEWORKS", "").split(","):
         pytest.fail(f"{text}; CI installs it, or names it in ABSENT_FRAMEWORKS")

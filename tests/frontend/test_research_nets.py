@@ -3,6 +3,7 @@
 import pytest
 
 from nwcompile.errors import ModelError
+from tests.frontend.frameworks import lack_package
 from tests.research_nets import compare_layers, import_net, load_net
 
 IMPORTED = {
@@ -29,7 +30,7 @@ def skip_without_framework(name):
     try:
         load_net(name)
     except ImportError as e:
-        pytest.skip(f"needs {e.name}")
+        lack_package(e.name)
 
 
 @pytest.mark.parametrize("name", IMPORTED)

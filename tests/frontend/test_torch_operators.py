@@ -11,6 +11,7 @@ from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.compare import compare_drawn
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import import_operators
+from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 5, 8
@@ -199,7 +200,7 @@ def test_own_neuron_behind_a_framework_neuron_is_a_layer():
             self.v = self.v * (1 - s)
             return s
 
-    snn = pytest.importorskip("snntorch")
+    snn = framework("snntorch")
     torch.manual_seed(0)
     module = torch.nn.Sequential(
         torch.nn.Linear(N_IN, N), snn.Leaky(0.5, init_hidden=True), torch.nn.Linear(N, N), Own()

@@ -6,6 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
+from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
 STEPS = 7
@@ -121,7 +122,7 @@ def test_an_input_of_a_layers_name_gets_another():
 
 
 def test_layers_of_a_framework_take_several_inputs():
-    snn = pytest.importorskip("snntorch")
+    snn = framework("snntorch")
 
     class Net(torch.nn.Module):
         def __init__(self):

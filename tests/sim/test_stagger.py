@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -216,7 +217,6 @@ def test_stagger_of_another_value_is_refused(options, said):
 
 @pytest.mark.parametrize("n_parts", [2, 3])
 def test_loss_of_the_busiest_core_counts_the_steps_of_staggered_layers(n_parts):
-    torch = pytest.importorskip("torch")
     x = spikes(1, 12, 4)
     program = nw.compile(burst_net(), "loihi1", x, Options(n_cores=4, stagger=n_parts))
     run = simulate(program, x, "cycle")

