@@ -139,7 +139,7 @@ def list_power_rows() -> list[Row]:
     rows.append(Row("truenorth", network, "4096 cores", "power", 72, model, MEROLLA, "measured at 0.775 V, not 0.8 V"))
     model, network = partial(nets.odin_events, "odin", 75), "events without a pause, 75 MHz"
     rows.append(Row("odin", network, "1 core", "time", 6.827, model, ODIN, "printed: 37.5 M synops per second"))
-    both = "energy.message_in_pj, energy.static_mw"
+    both = "energy.message_in_pj, energy.static_mw, energy.clock_uw_per_mhz"
     for mhz, mw in ((75, 0.477), (1.3, 0.035)):
         model, network = partial(nets.odin_events, "odin", mhz), f"events without a pause, {mhz:g} MHz"
         rows.append(Row("odin", network, "1 core", "power", mw, model, ODIN, "", both))
@@ -153,7 +153,7 @@ def list_xylo_rows() -> list[Row]:
     for chip, network, mhz, mw, source, note, key in (
         ("xylo_audio2", "8 hidden neurons", 6.25, 0.2501, ROCKPOOL, "", fits),
         ("xylo_audio2", "keyword spotting", 6.25, 0.216, BOS, "which supplies are counted is not known", ""),
-        ("xylo_audio3", "3 hidden neurons, microphone on", 50, 1.425, ROCKPOOL, "", fits),
+        ("xylo_audio3", "3 hidden neurons, microphone on", 50, 1.425, ROCKPOOL, "", "energy.clock_uw_per_mhz"),
         ("xylo_audio3", "3 hidden neurons, microphone on", 25, 0.782, ROCKPOOL, "", ""),
         ("xylo_audio3", "3 hidden neurons, microphone on", 12.5, 0.466, ROCKPOOL, "", ""),
         ("xylo_audio3", "rare sounds, 16-63-63-63-4", 12.5, 0.588, ROCKPOOL, "the work of the network", ""),

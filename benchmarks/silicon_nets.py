@@ -125,9 +125,9 @@ def speck_layers(chip_name: str, n_layers: int) -> Model:
 
 def power(chip_name: str, n_cores: int, n_chips: int = 1) -> Model:
     """Power of cores and processors in use, for networks whose layers are not published."""
-    energy = nw.Chip.load(chip_name).energy
-    static = (energy.static_mw or 0.0) + n_cores * (energy.core_static_mw or 0.0)
-    return Model(n_cores, static_mw=static, host_mw=n_chips * (energy.host_mw or 0.0))
+    chip = nw.Chip.load(chip_name)
+    static = chip.static_mw + n_cores * (chip.energy.core_static_mw or 0.0)
+    return Model(n_cores, static_mw=static, host_mw=n_chips * (chip.energy.host_mw or 0.0))
 
 
 def keyword_spotting(chip_name: str, rate: float) -> Model:
@@ -163,12 +163,8 @@ def truenorth_chip(chip_name: str, rate_hz: float) -> Model:
 
 
 def odin_events(chip_name: str, mhz: float) -> Model:
-    """256 neurons and 256 lines, one event after the other without a pause, at a clock of `mhz`.
-
-    Power at rest is 27.3 uW and 1.78 uW for each MHz (Frenkel et al. 2019, fig. 8).
-    """
-    clock = dict.fromkeys(("core.cycle_ns", "noc.cycle_ns"), round(1000 / mhz, 4))
-    chip = nw.Chip.load(chip_name).replace({**clock, "energy.static_mw": (27.3 + 1.78 * mhz) / 1000})
+    """256 neurons and 256 lines, one event after the other without a pause, at a clock of `mhz`."""
+    chip = _at_clock(chip_name, mhz)
     neuron = nw.NeuronSpec(threshold=255, strict=False, v_min=0, fixed=chip.fixed_point)
     edges = [nw.Dense("in", "cells", np.random.default_rng(0).integers(0, 8, (256, 256)))]
     network = nw.Network.from_arrays({"cells": (neuron, (256,))}, edges, {"in": 256})
@@ -176,19 +172,13 @@ def odin_events(chip_name: str, mhz: float) -> Model:
 
 
 def xylo_idle(chip_name: str, mhz: float) -> Model:
-    """Power of a Xylo chip that waits for the next step, at a clock of `mhz`.
-
-    The files give it at 50 MHz. The clock takes 25.64 uW per MHz on XyloAudio 3: (1425 - 143) uW / 50 MHz.
-    """
-    at_50_mhz = nw.Chip.load(chip_name).energy.static_mw
-    return Model(1, static_mw=at_50_mhz - 0.02564 * (50 - mhz))
+    """Power of a Xylo chip that waits for the next step, at a clock of `mhz`."""
+    return Model(1, static_mw=_at_clock(chip_name, mhz).static_mw)
 
 
 def xylo_layers(chip_name: str, sizes: tuple[int, ...], rate: float) -> Model:
     """Layers of LIF neurons at 6.25 MHz behind lines that spike in `rate` of the steps, as fast as the core can."""
-    clock = dict.fromkeys(("core.cycle_ns", "noc.cycle_ns"), 160.0)
-    at_rest_mw = xylo_idle(chip_name, 6.25).static_mw
-    chip, rng = nw.Chip.load(chip_name).replace({**clock, "energy.static_mw": at_rest_mw}), np.random.default_rng(0)
+    chip, rng = _at_clock(chip_name, 6.25), np.random.default_rng(0)
     out = nw.NeuronSpec(threshold=500, strict=False, reset="subtract", decay_u=4, decay_v=4, fixed=chip.fixed_point)
     hidden = out.replace(spikes="multi", max_spikes=31)
     names = ["in", *(f"hidden{i}" for i in range(len(sizes) - 2)), "out"]
@@ -212,6 +202,10 @@ def full_core(chip_name: str, n_neurons: int, n_lines: int, row: int) -> Model:
     synapses = nw.Sparse("in", "cells", source, target, np.full(target.size, 2))
     network = nw.Network.from_arrays({"cells": (neuron, (n_neurons,))}, [synapses], {"in": n_lines})
     return _simulate(network, chip, _cut_evenly(network, (1,)), np.ones((1, n_steps, n_lines), np.int32))
+
+
+def _at_clock(chip_name: str, mhz: float) -> nw.Chip:
+    return nw.Chip.load(chip_name).replace(dict.fromkeys(("core.cycle_ns", "noc.cycle_ns"), round(1000 / mhz, 4)))
 
 
 def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -88,7 +88,8 @@ def energy_moves(program: Program, run: Run) -> dict[str, float] | None:
     share = {kind: pj / max(run.energy_pj["total"], 1e-9) for kind, pj in run.energy_pj.items() if kind != "total"}
     moves = {f"energy.{kind}_pj": part for kind, part in share.items() if kind != "static"}
     if "static" in share:
-        moves["energy.static_mw"] = share["static"]
+        powers, total = program.chip.static_powers, program.chip.static_mw
+        moves |= {key: share["static"] * mw / max(total, 1e-9) for key, mw in powers.items()}
         times = time_moves(program, run) or {}
         moves |= {key: share["static"] * move for key, move in times.items()}
     return moves
@@ -117,9 +118,9 @@ def _constants(chip: Chip, quantity: str) -> tuple:
     events = [getattr(energy, f.name) for f in fields(energy) if f.name.endswith("_pj")]
     noc = [getattr(chip.noc, name) for name in (*NETWORK_KEYS, "cycle_ns", "multicast", "routing", "topology")]
     of_time = chip.core.cycle_ns, chip.cost, chip.pool, noc
-    powers = energy.static_mw, energy.core_static_mw, energy.host_mw
+    powers = chip.static_mw, energy.core_static_mw, energy.host_mw
     by_quantity = {
-        ENERGY: (events, energy.static_mw, of_time if energy.static_mw else None),
+        ENERGY: (events, chip.static_mw, of_time if chip.static_mw else None),
         "static power": powers[:2],
         "power of processors": powers[2:],
     }

@@ -48,8 +48,8 @@ def step_energy_pj(
         table["io"] = counters["messages_io"].sum(1) * energy.io_pj
     if energy.chip_link_pj is not None and flits is not None:
         table["chip_link"] = flits[:, chip.links_between_chips].sum(1) * energy.chip_link_pj
-    if energy.static_mw is not None and step_cycles is not None:
-        table["static"] = step_cycles * (chip.core.cycle_ns * energy.static_mw)  # a milliwatt for 1 ns is a picojoule
+    if chip.static_powers and step_cycles is not None:
+        table["static"] = step_cycles * (chip.core.cycle_ns * chip.static_mw)  # a milliwatt for 1 ns is a picojoule
     total: Any = sum(table.values())  # one kind after the other; numpy.sum adds a single step in another order
     return {**table, "total": total}
 
@@ -92,7 +92,7 @@ def core_energy_pj(counters: dict[str, np.ndarray], chip: Chip) -> np.ndarray | 
 class BoardEnergy:
     """Nanojoules of a sample. A part is None if the chip file has no figure for it.
 
-    `dynamic_nj`: the events of `Run.energy_pj`. For the time of a sample, `chip_static_nj`: `energy.static_mw`, of all
+    `dynamic_nj`: the events of `Run.energy_pj`. For the time of a sample, `chip_static_nj`: `Chip.static_mw`, of all
     `n_chips`; `core_static_nj`: `energy.core_static_mw` of each of the `n_cores` in use; `host_nj`: `energy.host_mw` of
     each of the `n_chips_used`.
     """
@@ -122,20 +122,21 @@ class BoardEnergy:
 
 def board_energy(program: Program, run: Run) -> BoardEnergy | None:
     """Return the energy of a run whose `seconds` are known; None without times or figures of power."""
-    noc, energy, n_cores = program.chip.noc, program.chip.energy, program.mapping.n_cores
+    chip, noc, n_cores = program.chip, program.chip.noc, program.mapping.n_cores
     n_chips_used = chips_used(noc, program.mapping.site_of)
-    powers = {"static_mw": 1, "core_static_mw": n_cores, "host_mw": n_chips_used}
-    given = {key: n * getattr(energy, key) for key, n in powers.items() if getattr(energy, key) is not None}
-    if run.seconds is None or not given:
+    counts = {"energy.core_static_mw": n_cores, "energy.host_mw": n_chips_used}
+    powers = chip.static_powers | {key: n * mw for key, n in counts.items() if (mw := chip.value(key)) is not None}
+    if run.seconds is None or not powers:
         return None
-    spent = {key: mw * run.seconds * NJ / run.n_samples for key, mw in given.items()}
+    spent = {key: mw * run.seconds * NJ / run.n_samples for key, mw in powers.items()}
+    chip_static = [spent[key] for key in chip.static_powers]
     energies = {} if run.energy_pj is None else run.energy_pj
     events = {kind: pj / 1000 / run.n_samples for kind, pj in energies.items() if kind not in ("static", "total")}
     return BoardEnergy(
         dynamic_nj=fsum(events.values()) if energies else None,
-        chip_static_nj=spent.get("static_mw"),
-        core_static_nj=spent.get("core_static_mw"),
-        host_nj=spent.get("host_mw"),
+        chip_static_nj=sum(chip_static) if chip_static else None,
+        core_static_nj=spent.get("energy.core_static_mw"),
+        host_nj=spent.get("energy.host_mw"),
         n_cores=n_cores,
         n_chips=prod(count_chips(noc)),
         n_chips_used=n_chips_used,
@@ -151,6 +152,6 @@ def _find_board_basis(program: Program, run: Run, events: dict[str, float], spen
     power = sum(spent.values())
     total = max(sum(events.values()) + power, 1e-9)
     moves = {f"energy.{kind}_pj": nj / total for kind, nj in events.items()}
-    moves |= {f"energy.{key}": nj / total for key, nj in spent.items()}
+    moves |= {key: nj / total for key, nj in spent.items()}
     moves |= {key: move * power / total for key, move in (time_moves(program, run) or {}).items()}
     return decide_basis(program.chip, moves, BOARD)

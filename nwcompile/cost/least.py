@@ -62,7 +62,7 @@ def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) ->
         nj = None if energy is None else energy["total"] / 1000 / run.n_samples
         return Least(None if us is None else float(us.min()), nj, None)
     n_steps = len(counters["synops"])
-    pj = energy["total"] / run.n_samples + (chip.energy.static_mw or 0) * us * n_steps * NS_PER_US
+    pj = energy["total"] / run.n_samples + chip.static_mw * us * n_steps * NS_PER_US
     return Least(float(us.min()), float(pj.min()) / 1000, float((us * n_steps * pj).min()) / 1000)
 
 

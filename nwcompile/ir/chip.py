@@ -448,6 +448,18 @@ class Chip:
         names = (f.name for f in fields(Energy) if f.name.endswith("_pj") and f.name not in MAY_LACK_PJ)
         return all(getattr(self.energy, name) is not None for name in names)
 
+    @property
+    def static_powers(self) -> dict[str, float]:
+        """Milliwatts of the chip or all of a board at rest, by the key of the file; without keys that are not given."""
+        static, clock = self.energy.static_mw, self.energy.clock_uw_per_mhz
+        powers = {} if static is None else {"energy.static_mw": static}
+        return powers if clock is None else powers | {"energy.clock_uw_per_mhz": clock / self.core.cycle_ns}
+
+    @property
+    def static_mw(self) -> float:
+        """The sum of `static_powers`; 0 if none is given."""
+        return sum(self.static_powers.values())
+
     def carries_message(self, message: str) -> bool:
         """Whether a message payload can encode this kind of spikes (`NeuronSpec.message`)."""
         bits = self.noc.payload_bits

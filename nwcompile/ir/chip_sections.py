@@ -240,6 +240,7 @@ class Energy:
     io_pj: float | None = None  # further energy of a message that enters or leaves through io.sites; optional
     chip_link_pj: float | None = None  # further energy of a flit on a link to another chip; optional
     static_mw: float | None = None  # static power of the chip or all of a board in mW, without core_static_mw; optional
+    clock_uw_per_mhz: float | None = None  # further power at rest for each MHz of the core clock; optional
     core_static_mw: float | None = None  # static power of a core in use; only in the energy of the board; optional
     host_mw: float | None = None  # power of the processors on a chip in use; only in the energy of the board; optional
 

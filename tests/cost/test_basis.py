@@ -144,6 +144,15 @@ def test_static_power_depends_on_what_the_time_depends_on():
     assert bases_of(static, backend="reference")[1].basis == "published"  # without times, static power is left out
 
 
+def test_the_power_of_the_clock_has_its_own_basis():
+    chip = sourced(energy__clock_uw_per_mhz="assumed: a test")
+    powers = {"energy.static_mw": 100.0, "energy.clock_uw_per_mhz": 10.0}
+    clocked = replace(chip.replace(powers), sources=chip.sources)
+    assert bases_of(clocked)[1].keys == ("energy.clock_uw_per_mhz",)
+    little = replace(chip.replace(powers | {"energy.clock_uw_per_mhz": 1e-6}), sources=chip.sources)
+    assert bases_of(little)[1].basis == "published"
+
+
 def test_basis_of_totals_is_that_of_the_steps():
     program = nw.compile(two_layer_net(), "loihi1", two_layer_samples())
     whole, totals = (nw.simulate(program, two_layer_samples(), "cycle", record=r) for r in ("spikes", "totals"))

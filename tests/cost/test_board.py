@@ -32,6 +32,13 @@ def test_each_part_is_power_times_the_time_of_a_sample():
     assert board.total_nj == board.dynamic_nj + board.static_nj + board.host_nj
 
 
+def test_the_clock_is_static_power_of_the_chip():
+    programs = [three_cores(BOARD.replace(POWERS | keys)) for keys in ({}, {"energy.clock_uw_per_mhz": 0.4})]
+    plain, clocked = (board_energy(program, run_of(program)) for program in programs)
+    assert clocked.chip_static_nj == pytest.approx(plain.chip_static_nj * (0.3 + 0.4) / 0.3)  # a cycle takes 1 ns
+    assert (clocked.core_static_nj, clocked.host_nj) == (plain.core_static_nj, plain.host_nj)
+
+
 def test_the_board_changes_no_other_energy_and_no_mapping():
     plain, powered = (three_cores(BOARD.replace(keys)) for keys in ({}, {k: POWERS[k] for k in list(POWERS)[1:]}))
     assert run_of(plain).energy_pj == run_of(powered).energy_pj

@@ -56,6 +56,17 @@ def test_energy_of_static_power_is_power_times_time():
     assert small_chip().has_energies and "static" not in spent(counters(), small_chip(), np.array([1000]))
 
 
+def test_the_clock_adds_power_in_proportion_to_its_frequency():
+    chip = small_chip(energy__static_mw=2.5, energy__clock_uw_per_mhz=20.0)
+    for ns in (1.0, 20.0):  # 1000 and 50 MHz
+        clocked = chip.replace({"core.cycle_ns": ns})
+        assert clocked.static_mw == pytest.approx(2.5 + 0.020 * 1000 / ns)
+        got = spent(counters(), clocked, step_cycles=np.array([3000]))
+        assert got["static"] == pytest.approx(clocked.static_mw * 3000 * ns)
+    alone = small_chip(energy__clock_uw_per_mhz=20.0)
+    assert spent(counters(), alone, step_cycles=np.array([3000]))["static"] == pytest.approx(3000 * 20.0)
+
+
 def test_energy_of_a_step_does_not_depend_on_how_many_steps_are_summed_at_once():
     rng = np.random.default_rng(0)
     counted = {name: rng.integers(0, 1000, (50, 3)) for name in COUNTERS}

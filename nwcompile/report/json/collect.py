@@ -242,7 +242,7 @@ def _collect_energy(summary: Summary, chip: Chip) -> dict | None:
     """
     if summary.energy_pj is None:
         return None
-    left_out = [*kinds_without_source(chip), *(["static"] if chip.energy.static_mw else [])]
+    left_out = [*kinds_without_source(chip), *(["static"] if chip.static_mw else [])]
     by_kind = dict.fromkeys((f"{kind}_pj" for kind in left_out), None)
     by_kind |= {f"{kind}_pj": pj for kind, pj in summary.energy_pj.items()}
     mean = largest = None

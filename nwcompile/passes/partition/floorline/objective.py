@@ -51,7 +51,7 @@ def objective_weights(network: Network, chip: Chip, activity: Activity, n_steps:
             )
         pj = given_figures(chip.energy)
         message = pj["message_in_pj"] + (0.0 if is_tree else pj["message_out_pj"])
-        static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ per cycle: 1 mW ns is 1 pJ
+        static = chip.static_mw * chip.core.cycle_ns  # pJ per cycle: 1 mW ns is 1 pJ
         if optimize == "energy":
             return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
         fixed = float(fixed_pj(network, chip, activity, n_steps))
