@@ -100,17 +100,18 @@ class Options:
             raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
         if self.readout is not None:
             parse_rule(self.readout)
-        is_auto = isinstance(self.stagger, str) and self.stagger == "auto"
-        if is_auto and self.optimize not in WITH_AUTO_STAGGER:
-            raise OptionError(
-                f"stagger='auto' goes with optimize='time' or 'edp', not {self.optimize!r}; give a number"
-            )
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
             if value is not None or name == "seed":
                 object.__setattr__(self, name, check_int(name, value, low, high))
-        if not is_auto:
+        if not isinstance(self.stagger, str):
             object.__setattr__(self, "stagger", check_int("stagger", self.stagger, 1, MOST_PARTS))
+        elif self.stagger != "auto":
+            raise OptionError(f"stagger={shown(self.stagger)} must be a whole number from 1 to {MOST_PARTS}, or 'auto'")
+        elif self.optimize not in WITH_AUTO_STAGGER:
+            raise OptionError(
+                f"stagger='auto' goes with optimize='time' or 'edp', not {self.optimize!r}; give a number"
+            )
         if self.stagger != 1 and self.execution != "pipelined":
             raise OptionError("stagger goes with execution='pipelined': in phases, layers already work in turn")
         if self.layer_bits is not None:

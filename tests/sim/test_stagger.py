@@ -203,7 +203,7 @@ def test_stagger_auto_is_not_kept_where_added_steps_cost_more_or_synapses_have_n
     [
         ({"stagger": 0}, "stagger=0 must be a whole number from 1 to 64"),
         ({"stagger": None}, "stagger=None must be a whole number from 1 to 64"),
-        ({"stagger": "fast"}, "stagger='fast' must be a whole number from 1 to 64"),
+        ({"stagger": "fast"}, "stagger='fast' must be a whole number from 1 to 64, or 'auto'"),
         (
             {"stagger": "auto", "optimize": "traffic"},
             "stagger='auto' goes with optimize='time' or 'edp', not 'traffic'",
@@ -213,6 +213,13 @@ def test_stagger_auto_is_not_kept_where_added_steps_cost_more_or_synapses_have_n
 def test_stagger_of_another_value_is_refused(options, said):
     with pytest.raises(OptionError, match=said):
         Options(**options)
+
+
+def test_a_given_mapping_leaves_no_stagger_to_choose():
+    mapping = nw.compile(burst_net(), "loihi1").mapping
+    assert nw.compile(burst_net(), "loihi1", options=Options(stagger=2), mapping=mapping).schedule.stagger
+    with pytest.raises(OptionError, match="and a mapping is given; give a number"):
+        nw.compile(burst_net(), "loihi1", options=Options(stagger="auto"), mapping=mapping)
 
 
 @pytest.mark.parametrize("n_parts", [2, 3])
