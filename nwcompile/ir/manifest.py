@@ -1,6 +1,8 @@
 """Manifest: what the compiler reports about a program, entry by entry."""
 
 import json
+import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any, Final, Literal, Required, TypedDict
@@ -11,6 +13,13 @@ from nwcompile.errors import ArtifactError
 EXACT: Final = "exact"  # Spike for spike equal to the same integers on a chip with every neuron feature.
 APPROXIMATE: Final = "approximate"  # Spikes may differ from those; the price measures how much.
 HOST: Final = "host"  # Computed by the CPU, once per input, like in the framework.
+INSERTED = {  # by the word behind the layer's name: `a/copy2` is one of the copies of `a`
+    "copy": "one of its copies", "splitter": "its splitter", "relay": "its relay neurons", "part": "a partial sum",
+    "full": "before pooling", "max": "its maximum", "sums": "its sums", "lead": "its comparisons",
+    "pairs": "its products", "counts": "its products", "currents": "its currents", "marks": "its spikes as numbers",
+    "gates": "its products",
+}  # fmt: skip
+REPEATS = ("copy", "splitter", "relay", "full")  # Layers with the spikes of the layer that they are added to.
 Span = float | tuple[float, float] | None  # A number, or (smallest, largest) if neurons differ.
 
 
@@ -161,6 +170,13 @@ class Manifest(TypedDict, total=False):
     price: Price
     tried_cores: list[TriedCores]
     fewest_cores: FewestCores
+
+
+def name_own_layers(text: str, own_names: Collection[str]) -> str:
+    """Replace the names of inserted layers in a sentence: `a/copy2` becomes `a (one of its copies)`."""
+    names = "|".join(re.escape(name) for name in sorted(own_names, key=len, reverse=True))
+    inserted = re.compile(rf"(?<![\w/.])({names})(?:/\d+)?/({'|'.join(INSERTED)})\d*(?:/\w+)*(?![\w/])")
+    return inserted.sub(lambda m: m[0] if m[0] in own_names else f"{m[1]} ({INSERTED[m[2]]})", text)
 
 
 def verify_manifest(manifest: dict) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from nwcompile.errors import OptionError, escape_controls
 
 MOST_LINES = 10  # Larger networks show their first parts only.
+WIDTH = 80  # Columns of a terminal, at which sentences are wrapped.
 MOST_COLUMNS = 120  # Width of a wide terminal, and of this package's code.
 LARGER_UNITS = {"pJ": "nJ", "nJ": "uJ", "uJ": "mJ", "mJ": "J", "ns": "us", "us": "ms", "ms": "s", "mW": "W"}
 

@@ -49,11 +49,11 @@ def diff_text(doc: dict) -> str:
 
 def diff_verdict(doc: dict) -> str:
     """List the figures of the gate that are worse, and by how much, or those that are not worse."""
+    change = {name: doc["change_percent"][name] for name in doc["gate"]}
     if not doc["worse"]:
-        return "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
+        return "no worse: " + ", ".join(f"{WORDS[name]} {_change_text(by)}" for name, by in change.items())
     named = ", ".join(f"{WORDS[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
-    change = {name: doc["change_percent"][name] for name in doc["gate"]}
     better = ", ".join(f"{WORDS[name]} {_change_text(by)}" for name, by in change.items() if (by or 0) < 0)
     return f"worse{beyond}: {named}" + (f"; better: {better}" if better else "")
 

@@ -1,8 +1,10 @@
-"""Markup: build HTML and SVG elements with all text escaped."""
+"""Markup: build HTML and SVG elements with all text escaped, and numbers that no line break parts from their unit."""
 
+import re
 from html import escape
 
 VOID = ("meta", "input")
+IN_A_NUMBER = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")  # in `9 809` and `9.8 us`
 
 
 class Markup(str):
@@ -21,10 +23,9 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(children) -> Markup:
-    """Concatenate children; strings other than Markup are escaped, None is left out."""
-    return Markup(
-        "".join(c if isinstance(c, Markup) else escape(_value_text(c), quote=False) for c in children if c is not None)
-    )
+    """Concatenate children; strings other than Markup are escaped and their numbers held together, None is left out."""
+    texts = (c if isinstance(c, Markup) else escape(_value_text(c), quote=False) for c in children if c is not None)
+    return Markup("".join(t if isinstance(t, Markup) else IN_A_NUMBER.sub("\u00a0", t) for t in texts))
 
 
 def _value_text(value: object) -> str:

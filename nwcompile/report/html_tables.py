@@ -1,8 +1,8 @@
 """Tables of report.html. On a narrow page each table scrolls in its own box."""
 
-from nwcompile.ir.shown import count_text, grouped
+from nwcompile.ir.shown import count_text
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import binding_text, figure_text, percent, resource_name
+from nwcompile.report.text import binding_text, figure_text, percent, resource_name, with_unit
 
 KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
@@ -11,7 +11,6 @@ KINDS = {
     "io": "input and output", "chip_link": "links between chips", "static": "static power",
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
-NO_BREAK = "\u00a0"
 LINKS = "#364fc7"  # The color of the links' share of the time, unlike any color of LAYERS.
 OTHERS = "#6b5b4b"  # The color of all layers that have no color of their own.
 BARRIER = "#aab2bc"  # Gray, as no layer works during the barrier.
@@ -50,20 +49,11 @@ def fit_table(doc: dict) -> Markup:
     columns = [("resource", "name"), ("worst core", "left"), *((heading, "right") for heading in right)]
     rows: list[list[object]] = []
     for r in doc["fit"]:
-        unit = r["unit"]
-        if r["core"] is None:
-            worst: list[object] = [None, None, None, None]
-        else:
-            worst = [f"core {r['core']}", _with_unit(r["used"], unit), _limit_text(r["limit"], unit), bar(r["percent"])]
-        rows.append(
-            [
-                resource_name(r["resource"]),
-                *worst,
-                _with_unit(r["total_used"], unit),
-                _limit_text(r["total_limit"], unit),
-                bar(r["total_percent"]),
-            ]
-        )
+        unit, worst = r["unit"], [None] * 4
+        if r["core"] is not None:
+            worst = [f"core {r['core']}", with_unit(r["used"], unit), _limit_text(r["limit"], unit), bar(r["percent"])]
+        whole = with_unit(r["total_used"], unit), _limit_text(r["total_limit"], unit), bar(r["total_percent"])
+        rows.append([resource_name(r["resource"]), *worst, *whole])
     return html_table(columns, rows)
 
 
@@ -77,11 +67,11 @@ def layer_table(doc: dict) -> Markup:
         rows.append(
             [
                 r["layer"],
-                _with_unit(r["neurons"], "neurons"),
+                with_unit(r["neurons"], "neurons"),
                 tag("span", cores, title=_list_cores(r["cores"])),
                 binding_text(r),
-                _with_unit(r["spikes_per_step"], "spikes"),
-                _with_unit(r["synops_per_step"], "synops"),
+                with_unit(r["spikes_per_step"], "spikes"),
+                with_unit(r["synops_per_step"], "synops"),
                 bar(r["time_percent"], "time"),
             ]
         )
@@ -95,11 +85,7 @@ def energy_table(doc: dict) -> Markup:
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy per sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
-        [
-            KINDS[kind],
-            figure_text(doc, pj / 1000, "nJ").replace(" ", NO_BREAK),
-            bar(100 * pj / total if total else 0.0, "energy"),
-        ]
+        [KINDS[kind], figure_text(doc, pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
         for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
         if pj
     ]
@@ -109,9 +95,7 @@ def energy_table(doc: dict) -> Markup:
         if pj is None
     ]
     everything = "all together" if kinds.get("static") is not None else "all events"
-    return html_table(
-        columns, rows, foot=[everything, figure_text(doc, total / 1000, "nJ").replace(" ", NO_BREAK), None]
-    )
+    return html_table(columns, rows, foot=[everything, figure_text(doc, total / 1000, "nJ"), None])
 
 
 def time_table(doc: dict) -> Markup:
@@ -121,18 +105,10 @@ def time_table(doc: dict) -> Markup:
     for name in ROWS:
         row = doc["time"]["rows"].get(name)
         if row is not None:
-            part = (
-                None
-                if measured is None or name == "measured" or measured["step_us"] == 0
-                else bar(100 * row["step_us"] / measured["step_us"], "even")
-            )
-            rows.append(
-                [
-                    ROWS[name],
-                    *(figure_text(doc, row[key], "us") for key in ("step_us", "step_us_max", "sample_us")),
-                    *([] if measured is None else [part]),
-                ]
-            )
+            figures = [figure_text(doc, row[key], "us") for key in ("step_us", "step_us_max", "sample_us")]
+            share = 0 if measured is None or name == "measured" else measured["step_us"]
+            part = bar(100 * row["step_us"] / share, "even") if share else None
+            rows.append([ROWS[name], *figures, *([] if measured is None else [part])])
     columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
                *([] if measured is None else [("of measured", "right")])]  # fmt: skip
     return html_table(columns, rows)
@@ -142,7 +118,7 @@ def time_shares(doc: dict) -> Markup:
     """Draw the shares of layers, links and barrier in the step time: a stacked bar and its legend."""
     largest = sorted(doc["layers"], key=lambda r: -r["time_percent"])
     colored = [r for r in doc["layers"] if r in largest[: len(LAYERS)]]
-    parts = [(f"layer {r['layer']}", r["time_percent"], color) for r, color in zip(colored, LAYERS, strict=False)]
+    parts = [(r["layer"], r["time_percent"], color) for r, color in zip(colored, LAYERS, strict=False)]
     rest = [r["time_percent"] for r in largest[len(LAYERS) :]]
     parts += [(count_text(len(rest), "other layer"), sum(rest), OTHERS), ("links", doc["time"]["links_percent"], LINKS)]
     parts.append(("barrier", doc["time"]["barrier_percent"], BARRIER))
@@ -155,13 +131,8 @@ def time_shares(doc: dict) -> Markup:
     return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
 
 
-def _with_unit(amount: float, unit: str) -> str:
-    """Format a figure and its unit; a line may break between them, but not inside the figure."""
-    return f"{grouped(amount).replace(' ', NO_BREAK)} {unit.removesuffix('s') if amount == 1 else unit}"
-
-
 def _limit_text(limit: int | None, unit: str) -> str:
-    return "no limit" if limit is None else _with_unit(limit, unit)
+    return "no limit" if limit is None else with_unit(limit, unit)
 
 
 def _list_cores(cores: list[int]) -> str:

@@ -1,5 +1,7 @@
 """Quantization in the report: per layer its integers, their error, and the range of its states."""
 
+import re
+
 from nwcompile.ir.shown import grouped, number
 from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
@@ -38,9 +40,14 @@ def quantization_table(doc: dict) -> Markup:
 
 
 def overflow_notes(doc: dict) -> list[str]:
-    """One sentence for each layer whose states may overflow, then one for each program and each of its tables."""
-    texts = {r["layer"]: (r["quantization"] or {}).get("overflow") for r in doc["layers"]}
-    return [*(f"layer {name}: {text}" for name, text in texts.items() if text), *neuron_states.program_notes(doc)]
+    """One sentence for layers that differ in bits only, with the most bits; then notes on programs and their tables."""
+    alike: dict[str, list[tuple[list[int], str, str]]] = {}
+    for row in doc["layers"]:
+        if text := (row["quantization"] or {}).get("overflow"):
+            bits = [int(n) for n in re.findall(r"\d+", text)]
+            alike.setdefault(re.sub(r"\d+", "", text), []).append((bits, row["layer"], text))
+    notes = [f"{', '.join(name for _, name, _ in rows)}: {max(rows)[2]}" for rows in alike.values()]
+    return [*notes, *neuron_states.program_notes(doc)]
 
 
 def _states_table(doc: dict) -> Markup | None:
@@ -63,7 +70,7 @@ def _layer_row(layer: str, entry: dict) -> tuple[str, ...]:
     return (
         layer,
         UNKNOWN if entry.get("bits") is None else f"{entry['bits']} bits",
-        UNKNOWN if entry.get("scale") is None else f"{grouped(entry['scale'])} units",
+        UNKNOWN if entry.get("scale") is None else f"{grouped(entry['scale'])} unit{'s' * (entry['scale'] != 1)}",
         UNKNOWN if clipped is None else f"{grouped(clipped)} ({percent(entry.get('clipped_percent'))})",
         UNKNOWN if error is None else percent(100 * error),
         _format_taus(entry),

@@ -60,8 +60,10 @@ def basis_notes(doc: dict) -> list[str]:
 
 
 def percent(x: float | None) -> str:
-    """Format with one decimal and the sign, `62.5 %`; a dash for None."""
-    return "–" if x is None else f"{x:.1f} %"
+    """Format with one decimal and the sign, `62.5 %`; `< 0.1 %` and `> 99.9 %` near both ends, a dash for None."""
+    if x is None or not (0 < x < 0.05 or 99.95 <= x < 100):
+        return "–" if x is None else f"{x:.1f} %"
+    return "< 0.1 %" if x < 1 else "> 99.9 %"
 
 
 def format_verdict(doc: dict) -> str:
@@ -236,9 +238,15 @@ def _range_text(table: dict, key: str, unit: str = "") -> str:
 
 def bottleneck_text(b: dict) -> str:
     """Format `memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
+    place = place_text(b)
+    return f"{b['kind']}-bound" + (f": {place}" if place else "")
+
+
+def place_text(b: dict) -> str:
+    """Name the place of a bottleneck: `fc1 on core 3, receive`, `link (1, 0) E`, or "" for the barrier."""
     if b["link"] is not None:
-        return f"{b['kind']}-bound: link {b['link']}"
-    return f"{b['kind']}-bound" + (f": {b['layer']} on core {b['core']}, {b['unit']}" if b["core"] is not None else "")
+        return f"link {b['link']}"
+    return "" if b["core"] is None else f"{b['layer']} on core {b['core']}, {b['unit']}"
 
 
 def multi_spike_text(m: dict) -> str:
@@ -390,10 +398,10 @@ def fit_table(doc: dict) -> list[str]:
             (
                 resource_name(r["resource"]),
                 "–" if r["core"] is None else f"core {r['core']}",
-                _with_unit(r["used"], r["unit"]),
+                with_unit(r["used"], r["unit"]),
                 _limit_text(r["limit"]),
                 percent(r["percent"]),
-                _with_unit(r["total_used"], r["unit"]),
+                with_unit(r["total_used"], r["unit"]),
                 _limit_text(r["total_limit"]),
                 percent(r["total_percent"]),
             )
@@ -442,7 +450,8 @@ def resource_name(name: str) -> str:
     return RESOURCE_OF[name].name if name in RESOURCE_OF else name
 
 
-def _with_unit(used: int, unit: str) -> str:
+def with_unit(used: float, unit: str) -> str:
+    """Format an amount and its unit, `1 core` or `17 cores`."""
     return f"{grouped(used)} {unit.removesuffix('s') if used == 1 else unit}"
 
 

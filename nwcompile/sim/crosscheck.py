@@ -10,6 +10,7 @@ from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.ir.shown import count_text, grouped
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.answers import record_for
 from nwcompile.sim.cycle.overload import verify_backend
@@ -71,8 +72,8 @@ class Crosscheck:
             return f"{self.backends[0]} ran alone on {self.n_samples} samples: no other integer backend was named"
         if self.agree:
             return (
-                f"{', '.join(self.backends)} agree bit for bit on {self.n_samples} samples "
-                f"({self.n_compared} spikes, states and counters each)"
+                f"{', '.join(self.backends)} agree bit for bit on {count_text(self.n_samples, 'sample')} "
+                f"({grouped(self.n_compared)} spikes, states and counters each)"
             )
         return f"{', '.join(self.backends)} disagree first at {self.first_difference}"
 

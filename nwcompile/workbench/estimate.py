@@ -18,9 +18,10 @@ from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionE
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
+from nwcompile.ir.manifest import EXACT
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import data_frame, number
+from nwcompile.ir.shown import WIDTH, data_frame, number
 from nwcompile.kernels.jit import compile_without_cycle
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
@@ -38,11 +39,10 @@ ALL = "all"  # The word for every chip and board that a refusal may name.
 DEFAULTS = Options(partitioner="coarse")  # It maps a network in a few seconds.
 MAX_NEURONS_AT_ONCE = 1 << 19  # Larger networks are mapped one by one, as each mapping may take gigabytes.
 IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
-NO_SOURCE = "no source"  # Shown if the chip file has no figures; nothing is guessed.
+NO_SOURCE = "–"  # Shown if the chip file has no figures; nothing is guessed.
 COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
-LEFT_COLUMNS = ("chip", "as", "time", "energy", "bound by")  # Those with words; "time" and "energy" tell their basis.
-WIDTH = 80  # Columns of a terminal, at which sentences below the table are wrapped.
-NOT_ON = "–"  # Shown if the network does not fit the chip.
+COLUMNS = ("chip", "cores", "step us", "sample us", "nJ", "mW", "basis", "bound by")  # 80 characters in all
+LEFT_COLUMNS = ("chip", "basis", "bound by")  # Those with words.
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,16 @@ class Estimate:
     note: str | None = None
 
     def __repr__(self) -> str:
-        header, rows = self._cells()
         counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        lines = [fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in self.lines]
-        return "\n".join([*align_rows([header, *rows], n_left=1), *self.bases, *counts, "", *lines]).rstrip()
+        bases, lines = (
+            [fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in part]
+            for part in (self.bases, self.lines)
+        )
+        table = align_rows([COLUMNS, *rows], n_left=1) if (rows := self._rows()) else []
+        return "\n".join([*table, *bases, *counts, "", *lines]).rstrip()
 
     def _repr_html_(self) -> str:
-        header, rows = self._cells()
-        columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in header]
+        columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in COLUMNS]
         counted = [
             html_table(
                 [(name, "right" if i else "left") for i, name in enumerate(COUNTS)],
@@ -98,7 +100,7 @@ class Estimate:
             )
         ]
         bases, lines = ([tag("p", line) for line in part] for part in (self.bases, self.lines))
-        table = html_table(columns, [list(row) for row in rows])
+        table = html_table(columns, [list(row) for row in self._rows()])
         return tag("div", table, *bases, *(counted if self.counts else ()), *lines)
 
     def to_frame(self):
@@ -117,16 +119,23 @@ class Estimate:
         for row in self.chips:
             if not row.fits:
                 chips.setdefault(row.reason, []).append(row.chip)
-        lines = [f"{', '.join(names)}: {reason}" for reason, names in chips.items()]
+        lines = [f"does not fit {', '.join(names)}: {reason}" for reason, names in chips.items()]
         return [*lines, *([] if self.note is None else [self.note])]
 
     @property
     def bases(self) -> list[str]:
-        """Notes below the table: on energies, and errors against silicon: `loihi2: time -35 % on PilotNet`."""
-        lines = ["energy: that of the cores only"] if any(row.sample_nj is not None for row in self.chips) else []
-        for row in self.chips:
+        """Notes below the table: on energies, labels, and errors against silicon: `loihi2: time -35 % on PilotNet`."""
+        energies = any(row.sample_nj is not None for row in self.chips)
+        lines = ["nJ and mW: of a sample, the cores only; basis: of the times"] if energies else []
+        rows = [row for row in self.chips if row.fits]
+        lines += [f"{row.chip}: {row.label}" for row in rows if row.label != EXACT]
+        if any(NO_SOURCE in _row_cells(row) for row in rows):
+            lines.append(f"{NO_SOURCE}: the chip file has no source for the figure")
+        for row in rows:
             bases = {"time": row.time_basis, "energy": row.energy_basis}
             texts = {name: (basis or "").partition("; ")[2] for name, basis in bases.items()}
+            kinds = [(basis or "").partition(";")[0] for basis in bases.values()]
+            lines += [f"{row.chip}: energy is {kinds[1]}"] if kinds[1] and kinds[0] != kinds[1] else []
             errors = ", ".join(f"{name} {error}" for name, error in texts.items() if error)
             lines += [f"{row.chip} against silicon: {errors}"] if errors else []
         return lines
@@ -134,20 +143,15 @@ class Estimate:
     def _counts(self) -> list[tuple[str, ...]]:
         return [(c.tool, number(c.acs), number(c.macs), number(c.energy_nj)) for c in self.counts]
 
-    def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        header = ("chip", "cores", "as", "step us", "sample us", "time", "sample nJ", "mean mW", "energy", "bound by")
-        return header, [_row_cells(row) for row in self.chips]
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [_row_cells(row) for row in self.chips if row.fits]
 
 
 def _row_cells(row: OnChip) -> tuple[str, ...]:
-    if not row.fits:
-        return (row.chip, "does not fit", *[NOT_ON] * 8)
-    step, sample, energy, power = (
-        format_cell(row.__dict__, name) or NO_SOURCE for name in ("step_us", "sample_us", "sample_nj", "power_mw")
-    )
-    of_time, of_energy = ((basis or NOT_ON).partition(";")[0] for basis in (row.time_basis, row.energy_basis))
-    figures = step, sample, of_time, energy, power, of_energy
-    return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label or "", *figures, row.bound or NO_SOURCE)
+    names = ("n_cores", "step_us", "sample_us", "sample_nj", "power_mw")
+    basis = (row.time_basis or row.energy_basis or NO_SOURCE).partition(";")[0]
+    figures = (format_cell(row.__dict__, name) or NO_SOURCE for name in names)
+    return (row.chip, *figures, basis, row.bound or NO_SOURCE)
 
 
 @checked("options")

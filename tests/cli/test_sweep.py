@@ -31,11 +31,13 @@ def test_sweep_prints_the_best_and_where_all_lies(plan, folder, command):
     code, out, err = command("sweep plan.toml -o made")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith(
-        "4 points (4 computed); 4 Pareto-optimal in step_us, sample_nj, n_cores_used, accuracy (highest)"
-    )
-    assert lines[1:3] == ["times: assumed", "energies of the cores: assumed"]
-    assert lines[4].split() == ["id", "n_cores", "noc.buffer_flits", "n_cores_used", "step_us", "sample_us",
+    assert lines[:3] == [
+        "4 points (4 computed) over number of cores, buffer flits (noc); 4 Pareto-optimal",
+        "  in step time, energy of the cores, cores used, accuracy (highest)",
+        "times: assumed",
+    ]
+    assert lines[2:4] == ["times: assumed", "energies of the cores: assumed"]
+    assert lines[5].split() == ["id", "n_cores", "noc.buffer_flits", "n_cores_used", "step_us", "sample_us",
                                 "sample_nj", "power_mw", "edp_nj_us", "accuracy"]  # fmt: skip
     assert lines[-2:] == ["table: made/sweep.jsonl", "page:  made/sweep.html"]
     assert err.splitlines()[-1].startswith("4 of 4 points, 0:0") and err.endswith("0:00 left\n")
@@ -57,7 +59,7 @@ def test_sweep_that_fits_nowhere_returns_1(plan, command):
     plan.write_text(PLAN + "core.max_neurons = 1\nnoc.columns = 1\nnoc.rows = 1\nnoc.cores_per_router = 2\n")
     code, out, err = command("sweep plan.toml -o made")
     assert code == 1
-    assert "4 points failed: FitError: neurons  network -> tiny  4 of 2  make out smaller" in out
+    assert "4 points failed: FitError: neurons, network -> tiny: 4 of 2; make out smaller" in out
     assert err.splitlines()[-1] == "nwcompile: no point has figures: all of 4 points failed"
 
 
@@ -78,7 +80,7 @@ def test_sweep_that_is_interrupted_says_how_to_go_on(plan, command, monkeypatch)
     )
     monkeypatch.setattr(InProcess, "compute_points", measured)
     code, out, _ = command("sweep plan.toml -o made")
-    assert code == 0 and out.startswith("4 points (1 computed now, 3 before); ")
+    assert code == 0 and out.startswith("4 points (1 computed now, 3 before) over number of cores, ")
 
 
 def test_sweep_reports_ignored_rows(plan, folder, command):

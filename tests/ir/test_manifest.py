@@ -11,7 +11,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ArtifactError
 from nwcompile.ir import artifact
-from nwcompile.ir.manifest import Manifest
+from nwcompile.ir.manifest import Manifest, name_own_layers
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
@@ -122,3 +122,18 @@ def test_entries_that_older_versions_left_out_may_be_absent(program):
     }
     replace(program, manifest=manifest).verify()
     replace(program, manifest={}).verify()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("split a/copy2 over 3 cores", "split a (one of its copies) over 3 cores"),
+        ("a/splitter -> core 1", "a (its splitter) -> core 1"),
+        ("conv/1/relay3 needs 'b/2/part1'", "conv/1 (its relay neurons) needs 'b (a partial sum)'"),
+        ("a/relay1/copy2 and a/max/b", "a (its relay neurons) and a (its maximum)"),
+        ("a/full, a/sums2, b/gates", "a (before pooling), a (its sums), b (its products)"),
+        ("own/copy2 of aa/copy2 is events/step", "own/copy2 of aa/copy2 is events/step"),
+    ],
+)
+def test_names_of_inserted_layers_become_those_of_the_user(text, said):
+    assert name_own_layers(text, {"a", "b", "conv/1", "own", "own/copy2"}) == said

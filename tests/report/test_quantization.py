@@ -30,13 +30,19 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
         "fc1 2 bits 106 057 units 1 314 (1.3 %) 43.0 % u 1.44..3.48 → 1.5, v 9.5 → 9.49 steps 0.1 % "
         "0.173 → 0.167 spikes 42.8 % 4, 22 of 24 bits 23, ∞ of 24 bits",
         "out 8 bits – – – – – – – – –",
-        "layer fc1: v has no bound",
+        "fc1: v has no bound",
     ]
     assert "\n".join(quantization_lines(doc)) in render_text(doc)
     page = render_html(doc)
-    assert (
-        "<h2>Quantization</h2>" in page and "0.173 → 0.167 spikes</td>" in page and "layer fc1: v has no bound" in page
-    )
+    assert "<h2>Quantization</h2>" in page and "0.173 → 0.167 spikes</td>" in page and "fc1: v has no bound" in page
+
+
+def test_layers_that_overflow_alike_are_named_in_one_sentence():
+    rows = [ROW | {"layer": name, "overflow": f"v may need {bits} bits; state.bits = {bits} holds all"}
+            for name, bits in (("fc1", 9), ("out", 26))]  # fmt: skip
+    program = three_cores(quantization=rows)
+    notes = overflow_notes(collect_report(program, run_of(program)))
+    assert notes == ["fc1, out: v may need 26 bits; state.bits = 26 holds all"]
 
 
 def test_quantization_that_nobody_made_is_not_shown():

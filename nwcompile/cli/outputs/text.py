@@ -2,24 +2,31 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.shown import WIDTH, count_text
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format rows under a header, with columns two spaces apart; numbers right-aligned, texts left-aligned."""
+    """Format rows under a header, with columns two spaces apart; numbers right-aligned, texts left-aligned.
+
+    Texts of the last column are wrapped, if half a terminal is left for them.
+    """
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    indent = " " * (sum(widths[:-1]) + 2 * (len(widths) - 1))
     right = [len(lines) > 1 and all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]
 
-    def fill(line):
-        cells = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
-        return "  ".join(cells).rstrip()
+    def format_line(line: list[str]) -> str:
+        *cells, last = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
+        if len(indent) <= WIDTH // 2 < len(last):
+            last = fill(last.rstrip(), WIDTH - len(indent)).replace("\n", f"\n{indent}")
+        return "  ".join([*cells, last]).rstrip()
 
-    return "\n".join(map(fill, lines))
+    return "\n".join(map(format_line, lines))
 
 
 def as_json(value) -> str:

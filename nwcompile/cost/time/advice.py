@@ -11,6 +11,7 @@ import numpy as np
 from nwcompile.cost.time.layers import LayerShare
 from nwcompile.cost.time.work import FILLS, Bottleneck, Work
 from nwcompile.ir.flat import csr_sums
+from nwcompile.ir.manifest import REPEATS, name_own_layers
 from nwcompile.ir.options import CORES_WORTH, weighs_cores
 from nwcompile.ir.program import Program
 
@@ -18,7 +19,6 @@ WORTH_SAYING = 1.05  # A change that shortens the step by less than 5 % is not w
 # A change of the mapping is easier than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
 FindCycles = Callable[[], np.ndarray]
-REPEATS = ("copy", "splitter", "relay", "full")  # Layers that the compiler inserts, `a/copy2`, with the spikes of `a`.
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck,
 
     `find_ports` gives `Work.link_cycles` of the cores' own links only, which no placement relieves.
     """
-    ranked = []
+    ranked, names = [], _list_own_names(program)
     now = float(done.bound_cycles.sum())
     for change, after, penalty in _list_changes(program, done, share, busiest, find_ports):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
-        ranked.append((gain / penalty, Advice(change, gain)))
+        ranked.append((gain / penalty, Advice(name_own_layers(change, names), gain)))
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
     if best is not None and best.gain >= WORTH_SAYING:
         return best
@@ -166,9 +166,15 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
 def _find_given(program: Program, name: str) -> str | None:
     """Return the layer or input of the user's model whose spikes those of `name` are; None if the compiler made it."""
     base, _, kind = name.rpartition("/")
-    if base not in {*program.network.offsets, *(row["layer"] for row in program.manifest.get("legalization", ()))}:
+    if name in _list_own_names(program):
         return name
     return _find_given(program, base) if kind.startswith(REPEATS) else None
+
+
+def _list_own_names(program: Program) -> set[str]:
+    """Return the inputs and layers that the compiler did not insert, those that it replaced among them."""
+    known = {*program.network.offsets, *(row["layer"] for row in program.manifest.get("legalization", ()))}
+    return {name for name in known if name.rpartition("/")[0] not in known}
 
 
 def _on_tiles(program: Program, done: Work, n_tiles: int) -> Work:

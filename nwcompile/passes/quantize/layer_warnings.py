@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Direct, Sparse
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.shown import count_text, grouped
 from nwcompile.passes.analyze.state_range import StateRange, state_bits
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 
@@ -57,7 +57,8 @@ def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, 
     n = spikes[0, 0].size
     if n_on > ALWAYS_ON * n:
         return [
-            f"layer {name!r}: {n_on} of {n} neurons fire in every step of the calibration samples; they carry nothing"
+            f"layer {name!r}: {grouped(n_on)} of {grouped(n)} neurons fire in every step of the calibration samples; "
+            "they carry nothing"
         ]
     return []
 

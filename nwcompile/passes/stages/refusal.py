@@ -15,6 +15,7 @@ from nwcompile.errors import FitError, NwError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import drop_registers
+from nwcompile.ir.manifest import name_own_layers
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
@@ -46,11 +47,21 @@ class Place(NamedTuple):
 
 
 def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
-    """Raise the FitError of a stage with a helpful change and other chips that would fit, if the stage has advice."""
+    """Raise the FitError of a stage in words of the user's layers.
+
+    It has a helpful change and other chips that would fit, if the stage has advice.
+    """
     advice = None if stage.advise is None else stage.advise(draft, error)
     if advice is not None:
         others = describe_other_chips(drop_registers(draft.input.network), draft.chip, draft.options)
-        raise FitError(draft.chip.name, advice.violations, advice.change, others) from None
+        error = FitError(draft.chip.name, advice.violations, advice.change, others)
+    names = {*draft.given.inputs, *draft.given.nodes}
+    violations = [
+        replace(v, where=name_own_layers(v.where, names), advice=name_own_layers(v.advice, names))
+        for v in error.violations
+    ]
+    change = None if error.change is None else name_own_layers(error.change, names)
+    raise FitError(error.chip_name, violations, change, error.elsewhere) from None
 
 
 def describe_other_chips(network: Network, chip: Chip, options: Options) -> str | None:

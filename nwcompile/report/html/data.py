@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.report.html.maps import HEAT
 from nwcompile.report.html_markup import Markup
-from nwcompile.report.text import basis_text
+from nwcompile.report.text import basis_text, bottleneck_text
 
 CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
 CORE_MEANS = ("synops_per_step", "busy_us_per_step", "energy_pj_per_sample")
@@ -90,7 +90,7 @@ def collect_data(doc: dict) -> dict:
                               for name, rows in by_step["cores"].items()}},
         "step_us": steps["measured_us"] or steps["bound_us"],
         "time_basis": basis_text(doc, "us"), "energy_basis": basis_text(doc, "nJ"),
-        "bounds": None if steps["bottleneck"] is None else [_bound_text(b) for b in steps["bottleneck"]],
+        "bounds": None if steps["bottleneck"] is None else [bottleneck_text(b) for b in steps["bottleneck"]],
     }  # fmt: skip
 
 
@@ -130,9 +130,3 @@ def _flatten_traffic(listed: list[dict | None]) -> Iterable[int]:
             yield 0 if home is None else home + 1
             yield 0 if to is None else to + 1
             yield n
-
-
-def _bound_text(b: dict) -> str:
-    """Describe the bottleneck of a step."""
-    where = f": link {b['link']}" if b["link"] else f": {b['layer']} on core {b['core']}" if b["unit"] else ""
-    return f"{b['kind']}-bound{where}"

@@ -63,16 +63,8 @@ class Grid:
 
     def drawing(self, label: str, *children: Markup) -> Markup:
         """Put the children into one drawing."""
-        box = f"0 0 {self.width:.0f} {self.height:.0f}"
-        return tag(
-            "svg",
-            tag("title", label),
-            *children,
-            viewBox=box,
-            role="img",
-            class_="map",
-            style=f"max-width:{self.width:.0f}px",
-        )
+        box, style = f"0 0 {self.width:.0f} {self.height:.0f}", f"max-width:{self.width:.0f}px"
+        return tag("svg", tag("title", label), *children, viewBox=box, role="img", class_="map", style=style)
 
 
 def draw_cores(grid: Grid, cores: list[dict], parts: list[float], titles: list[str]) -> Markup:
@@ -137,9 +129,8 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     arrows: list[Markup] = []
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
     is_bus = doc["chip"]["topology"] == "segmented_bus"
-    place, its_links = (
-        ("position", "its switches, and ports of its cores") if is_bus else ("router", "its cores' links")
-    )
+    place = "position" if is_bus else "router"
+    busiest = "of its switches and the ports of its cores" if is_bus else "of a router's links to its cores"
     for link in doc["links"]:
         if link["kind"] == "segment":
             arrows.append(_draw_segment(grid, size, thick, link, hottest))
@@ -156,9 +147,7 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
     marks = tag("g", *arrows, class_="links"), tag("g", *squares, class_="routers")
     drawing = grid.drawing("links of the chip", _draw_mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join(
-        [drawing, heat_legend(f"flits per step; squares: of each {place}, the busiest of {its_links}", hottest)]
-    )
+    return join([drawing, heat_legend(f"flits per step; squares: the busiest {busiest}", hottest)])
 
 
 def _draw_mesh(grid: Grid) -> Markup:
@@ -207,20 +196,14 @@ def _draw_segment(grid: Grid, size: float, thick: float, link: dict, hottest: fl
     part = link["flits_per_step"] / hottest
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers per step, "
     about += f"{percent(100 * part)} of the busiest link"
-    return tag(
-        "rect",
-        tag("title", about),
-        x=cx + size / 2 + 1,
-        y=cy - thick,
-        width=max(grid.pitch - size - 2, 0.5),
-        height=2 * thick,
-        fill=heat(part),
-    )
+    corner, width = {"x": cx + size / 2 + 1, "y": cy - thick}, max(grid.pitch - size - 2, 0.5)
+    return tag("rect", tag("title", about), **corner, width=width, height=2 * thick, fill=heat(part))
 
 
 def heat_legend(what: str, hottest: float) -> Markup:
     """Draw the color scale."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
-    ends = tag("span", "0"), bar, tag("span", number(hottest), class_="hottest")
-    return tag("div", *ends, tag("span", what, class_="what"), class_="legend")
+    ends = tag("span", "0"), bar, tag("span", grouped(hottest), class_="hottest")
+    unused = tag("span", tag("i", class_="mark unused"), "not in use")
+    return tag("div", *ends, tag("span", what, class_="what"), unused, class_="legend")

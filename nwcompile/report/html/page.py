@@ -11,7 +11,7 @@ from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.host import host_lines, host_text
 from nwcompile.report.html.data import page_data, render_within_limit
 from nwcompile.report.html.maps import core_map, link_map
-from nwcompile.report.html.plots import energy_plot, floorline_plot, step_plot
+from nwcompile.report.html.plots import energy_plot, floorline_plot, name_floor, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, join, tag
@@ -21,6 +21,7 @@ from nwcompile.report.text import (
     energy_name,
     figure_text,
     percent,
+    place_text,
     real_time_text,
     unknown_lines,
     verdict_parts,
@@ -178,13 +179,7 @@ def _main_figures(doc: dict) -> Markup:
             )
         )
         share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
-        where = (
-            f"link {b['link']}"
-            if b["link"]
-            else f"{b['layer']} on core {b['core']}"
-            if b["layer"]
-            else "every step waits for it"
-        )
+        where = place_text(b) or "every step waits for it"
         tiles.append(_tile("bound by", b["kind"], f"{share} of the step; {where}"))
     if energy is not None:
         spent = figure_text(doc, energy["sample_nj"], "nJ")
@@ -227,10 +222,11 @@ def links_card(doc: dict, hottest: float | None = None) -> Markup:
 
 def floorline_card(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     """Render the floorline plot of a run on a chip with times; `alike`: the documents with the same axes."""
+    barrier = ", the barrier included" if doc["floorline"]["barrier_us"] else ""
     about = (
-        "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
+        f"The line is the floor ({name_floor(doc)}) and the slope (reading synapses). Points on the floor are "
         "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
-        f"Small dots are cores: what each would take alone in a mean step, the barrier included.{_basis_sentence(doc)}"
+        f"Small dots are cores: what each would take alone in a mean step{barrier}.{_basis_sentence(doc)}"
     )
     return card("half", "Floorline", about, floorline_plot(doc, alike))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import figure_text
+from nwcompile.report.text import bottleneck_text, figure_text
 
 WIDTH = 640  # Units of the drawing, which scales with the page.
 HEIGHT = 360  # Units: a plot is 16 to 9.
@@ -125,6 +125,11 @@ def _knee_synops(lines: dict) -> float:
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
+def name_floor(doc: dict) -> str:
+    """Name what makes the floor: the barrier, or the shortest step of a chip without one, and compute."""
+    return "barrier and compute" if doc["floorline"]["barrier_us"] else "shortest step or compute"
+
+
 def _floor_and_slope(doc: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     """Draw the floor and, from the knee to the end of the axis, the slope."""
     lines = doc["floorline"]
@@ -134,13 +139,8 @@ def _floor_and_slope(doc: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     path += "".join(f"L{x_axis.at(v):.1f} {y_axis.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
     floor_text, barrier_text = (figure_text(doc, us, "us") for us in (floor_us, barrier))
     about = f"floor {floor_text}, barrier {barrier_text} of it; slope {figure_text(doc, slope * 1000, 'ns per synop')}"
-    text = tag(
-        "text",
-        f"floor: barrier and compute {floor_text}",
-        x=x_axis.start + 12,
-        y=y_axis.at(floor_us) + 20,
-        class_="note",
-    )
+    corner = {"x": x_axis.start + 12, "y": y_axis.at(floor_us) + 20}
+    text = tag("text", f"floor: {name_floor(doc)} {floor_text}", **corner, class_="note")
     return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
 
 
@@ -165,18 +165,16 @@ def step_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     y = Axis([us for times in drawn for us in times], HEIGHT - BOTTOM, TOP, log=False)
     barrier = doc["floorline"]["barrier_us"]
     line = tag("path", tag("title", SERIES["floor"]), d=f"M{x.start} {y.at(barrier):.1f}H{x.end}", class_="floor")
-    marks, floor_key = ([line], ["floor"]) if barrier else ([], [])
+    marks, lines = ([line], ["floor line"]) if barrier else ([], [])
+    lines = [*(f"{name} line" for name in series), *lines]
     for name, values in series.items():
         d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _thin_out(values))
         marks.append(tag("path", tag("title", SERIES[name]), d=d, class_=f"line {name}"))
     for h, us in _thin_out(steps["measured_us"] or steps["bound_us"]):
         b = steps["bottleneck"][h]
-        where = (
-            f"link {b['link']}" if b["link"] else f"{b['layer']} on core {b['core']}, {b['unit']}" if b["unit"] else ""
-        )
-        about = f"step {h}: {figure_text(doc, us, 'us')}, {b['kind']}-bound {where}".strip()
+        about = f"step {h}: {figure_text(doc, us, 'us')}, {bottleneck_text(b)}"
         marks.append(tag("circle", tag("title", about), cx=x.at(h), cy=y.at(us), r=4, class_=f"dot {b['kind']}"))
-    return join([_frame("steps", x, y, "hardware step", "time per step, us", *marks), _key(doc, [*series, *floor_key])])
+    return join([_frame("steps", x, y, "hardware step", "time per step, us", *marks), _key(doc, lines)])
 
 
 def energy_plot(doc: dict) -> Markup:
@@ -213,34 +211,21 @@ def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *
         grid.append(tag("path", d=f"M{x_axis.at(v):.1f} {y_axis.start}V{y_axis.end}", class_="grid-line"))
         side = "axis middle every-other" if i % 2 else "axis middle"
         grid.append(tag("text", grouped(v), x=x_axis.at(v), y=y_axis.start + 22, class_=side))
-    names = [
-        tag("text", label_x, x=(x_axis.start + x_axis.end) / 2, y=HEIGHT - 8, class_="name middle"),
-        tag(
-            "text",
-            label_y,
-            x=0,
-            y=0,
-            class_="name middle",
-            transform=f"translate(16 {(y_axis.start + y_axis.end) / 2:.0f}) rotate(-90)",
-        ),
-    ]
-    return tag(
-        "svg",
+    upright = f"translate(16 {(y_axis.start + y_axis.end) / 2:.0f}) rotate(-90)"
+    parts = [
         tag("title", title),
         tag("g", *grid, class_="axes"),
-        *names,
+        tag("text", label_x, x=(x_axis.start + x_axis.end) / 2, y=HEIGHT - 8, class_="name middle"),
+        tag("text", label_y, x=0, y=0, class_="name middle", transform=upright),
         tag("g", *marks, class_="marks"),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        class_=f"plot {title}",
-        data_x=x_axis.ends,
-        data_y=y_axis.ends,
-    )
+    ]
+    box, ends = f"0 0 {WIDTH} {HEIGHT}", {"data_x": x_axis.ends, "data_y": y_axis.ends}
+    return tag("svg", *parts, viewBox=box, role="img", class_=f"plot {title}", **ends)
 
 
 def _key(doc: dict, names: list[str]) -> Markup:
-    """Draw the legend: the series, and the colors of the bottlenecks that occur."""
-    entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
+    """Draw the legend: the series, as points or as a "line", and the colors of the bottlenecks that occur."""
+    entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name.partition(" ")[0]]) for name in names]
     kinds_met = {b["kind"] for b in doc["steps"]["bottleneck"]}
     entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in kinds_met]
     return tag("div", *entries, class_="legend")

@@ -2,7 +2,7 @@
 
 from nwcompile.ir.shown import grouped, number, round_figure
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import NO_BREAK, html_table
+from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import PARTS, PHASES, latency_text, percent, sender_text
 
 MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
@@ -16,13 +16,8 @@ PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "rec
 def phase_tables(profile: dict) -> Markup:
     """Render a legend, the mean phases of all cores, and those of the cores that work longest."""
     units = profile["phases"]["mean_cycles_per_step"]
-    columns = [
-        ("core", "name"),
-        ("unit", "left"),
-        ("works", "right"),
-        ("stalled", "right"),
-        ("cycles of a mean step", "left"),
-    ]
+    columns = [("core", "name"), ("unit", "left"), ("works", "right"), ("stalled", "right"),
+               ("cycles of a mean step", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for unit, of in units.items():
         cells = {phase: sum(cycles) / len(cycles) for phase, cycles in of.items()}
@@ -54,49 +49,30 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
     latencies = html_table(
         [("messages", "name"), *((rank, "right") for rank in ranks)],
         [
-            [f"cycles of {number(ns)} ns", *(_no_break(latency[rank]) for rank in ranks)],
+            [f"cycles of {number(ns)} ns", *(grouped(latency[rank]) for rank in ranks)],
             ["us", *(number(round_figure(latency[rank] * ns / 1000, basis)) for rank in ranks)],
         ],
     )
     room = profile["buffer_flits"]
     columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
                (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
-    rows: list[list[object]] = [
-        [
-            r["link"],
-            grouped(r["flits"]),
-            grouped(r["flits_max_step"]),
-            number(r["mean_flits"]),
-            grouped(r["peak_flits"]),
-        ]
-        for r in profile["congested_links"]
-    ]
-    total = tag("p", f"{_no_break(latency['n_messages'])} messages in all.", class_="about")
+    rows: list[list[object]] = []
+    for r in profile["congested_links"]:
+        flits, longest, peak = (grouped(r[key]) for key in ("flits", "flits_max_step", "peak_flits"))
+        rows.append([r["link"], flits, longest, number(r["mean_flits"]), peak])
+    total = tag("p", f"{grouped(latency['n_messages'])} messages in all.", class_="about")
     return join([latencies, total, html_table(columns, rows)])
-
-
-def _no_break(amount: float) -> str:
-    """Format a figure without line breaks inside."""
-    return grouped(amount).replace(" ", NO_BREAK)
 
 
 def critical_table(profile: dict) -> Markup:
     """Render one row for each of the slowest steps."""
     columns = [("step", "name"), ("cycles", "right"), ("ends with", "left"), ("waits for", "left"),
-               ("over link", "left"), ("what the time is", "left")]  # fmt: skip
+               ("over link", "left"), ("where the time goes", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for r in profile["critical_paths"]:
         waits = None if r["source_layer"] is None else sender_text(r)
-        rows.append(
-            [
-                f"step {r['step']}",
-                grouped(r["cycles"]),
-                f"{r['layer']} on core {r['core']}",
-                waits,
-                r["link"],
-                stacked_bar(r["parts"], PARTS, PART_COLORS),
-            ]
-        )
+        ends, spent = f"{r['layer']} on core {r['core']}", stacked_bar(r["parts"], PARTS, PART_COLORS)
+        rows.append([f"step {r['step']}", grouped(r["cycles"]), ends, waits, r["link"], spent])
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
     return join([bar_legend(used, PARTS, PART_COLORS), html_table(columns, rows)])
 

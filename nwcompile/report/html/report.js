@@ -15,7 +15,8 @@
   const LARGER_UNITS = { us: "ms", ms: "s", nJ: "uJ", uJ: "mJ", mJ: "J" };
   const BETWEEN_ROUTERS = new Set(["E", "W", "N", "S", "segment"]);
   const MOST_ROWS = 100; // More rows at once slow a page down; a button shows the others.
-  const FEWEST_TO_FILTER = 6; // Fewer rows are read faster than a word is typed.
+  const MOST_LISTED = 12; // Cores or links at first, as the page is long.
+  const FEWEST_TO_FILTER = 13; // Fewer rows are read faster than a word is typed.
   const N_SHADES = 64; // More shades than an eye tells apart.
   const DARK_FROM = 0.77; // As in maps.py: from here on numbers are white.
   const ZOOM = 1.6; // One press of a button.
@@ -24,7 +25,7 @@
   // ---- figures as text, as text.py writes them
 
   const number = (x) => (Math.abs(x) >= 999.5 ? x.toFixed(0) : String(Number(x.toPrecision(3))));
-  const percent = (x) => `${x.toFixed(1)} %`;
+  const percent = (x) => (x > 0 && x < 0.05 ? "< 0.1" : x >= 99.95 && x < 100 ? "> 99.9" : x.toFixed(1)) + "\u00a0%";
   // As round_figure of shown.py: two digits for an assumed figure, else three.
   const rounded = (x, basis) => (basis === null ? x : Number(x.toPrecision(basis.startsWith("assumed") ? 2 : 3)));
 
@@ -37,7 +38,7 @@
   function withUnit(x, unit, basis) {
     let [value, name] = [rounded(x, basis), unit];
     for (; Math.abs(value) >= 999.5 && name in LARGER_UNITS; name = LARGER_UNITS[name]) value /= 1000;
-    return `${grouped(value)} ${name}`;
+    return `${grouped(value)}\u00a0${name}`;
   }
 
   const counted = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
@@ -116,17 +117,17 @@
 
   // The number at the start of a text; with a unit of time, energy or power in seconds, joules or watts.
   function amountIn(text) {
-    const found = /^([-+]?[\d\u00a0 ]*\.?\d+(?:e[-+]?\d+)?)(?:[\u00a0 ]([pnum])[sJW]\b)?/.exec(text.trim());
+    const found = /^(?:[<>] )?([-+]?[\d\u00a0 ]*\.?\d+(?:e[-+]?\d+)?)(?:[\u00a0 ]([pnum])[sJW]\b)?/.exec(text.trim());
     return found ? Number(found[1].replace(/[\u00a0 ]/g, "")) * (PREFIX[found[2]] || 1) : NaN;
   }
 
   // rows: [{texts: () => [...], line: () => tr}]; figures sort largest first, names from a to z, empty cells stay last.
-  function enhance(box, rows) {
+  function enhance(box, rows, mostRows) {
     const table = box.querySelector("table");
     const heads = [...table.tHead.rows[0].cells];
     const sorting = { column: -1, down: false };
     let words = [];
-    let limit = MOST_ROWS;
+    let limit = mostRows;
     const about = make("span", { class: "count", role: "status" });
     const more = button("Show all", () => { limit = Infinity; show(); });
 
@@ -179,7 +180,7 @@
       const texts = [...line.cells].map((cell) => cell.textContent);
       return { texts: () => texts, line: () => line };
     });
-    if (rows.length > 1) enhance(box, rows);
+    if (rows.length > 1) enhance(box, rows, MOST_ROWS);
   }
 
   // columns: [[heading, is it text]]; a cell is text or an element.
@@ -202,7 +203,7 @@
       let line = null;
       return { texts: () => (written ??= texts(i)), line: () => (line ??= lineOf(columns, cells(i, texts(i)))) };
     });
-    if (n) enhance(box, rows);
+    if (n) enhance(box, rows, MOST_LISTED);
     return card;
   }
 
@@ -484,7 +485,7 @@
         const value = isKnown ? largest(routerList[i].links.map((link) => ofLink(link, step))) : 0;
         paint(square, step < 0 ? fills.get(square) : shade(value / topFlits));
       });
-      explain(legends[1], step < 0 ? null : number(peaks.flits), `flits in hardware step ${step}; squares: the busiest of a router's own links`);
+      explain(legends[1], step < 0 ? null : number(peaks.flits), `flits in hardware step ${step}; squares: the busiest of a router's links to its cores`);
     }
 
     const wasLight = labels.map((label) => label.classList.contains("light"));
@@ -651,7 +652,7 @@
         (c, written) => [coreButton(c), ...written.slice(1)]));
       const hasLoads = links.some((link) => link[4] !== null);
       const linkColumns = [["link", true], ["flits per step", false], ["of the busiest", false], ...(hasLoads ? [["waiting, mean", false], ["peak", false]] : [])];
-      const linkTexts = (i) => [nameOf(i), number(links[i][3]), share(links[i][3], hottestLink),
+      const linkTexts = (i) => [nameOf(i), grouped(links[i][3]), share(links[i][3], hottestLink),
         ...(hasLoads ? links[i].slice(4).map((v) => (v === null ? "" : number(v))).reverse() : [])];
       box.append(longTable("All links", "Links that carried flits. Click one for the messages that cross it.", linkColumns, links.length, linkTexts,
         (i, written) => [button(written[0], () => showLink(i), { class: "inline" }), ...written.slice(1)]));

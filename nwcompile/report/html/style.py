@@ -1,18 +1,19 @@
 """Style: the style sheet of report.html, for any width, light and dark, and for print, without fonts or images."""
 
 PAGE = """
-:root {
+:root, svg.map, .legend .unused {
   --ink: #1b2430; --soft: #5b6675; --line: #dfe4ea; --back: #f5f6f8; --card: #ffffff; --good: #15803d; --bad: #b91c1c;
-  --memory: #d9480f; --compute: #1c6fd1; --traffic: #7a3fc4; --barrier: #7b8794;
+  --memory: #d9480f; --compute: #1c6fd1; --traffic: #5b21b6; --barrier: #7b8794;
   --track: #e9edf1; --hover: #eef1f5; --tile: #f1f3f5; --tile-line: #d5dae0; --control: #8a94a3; --anchor: #1558ad;
   color-scheme: light dark;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --ink: #e6eaf0; --soft: #9ca8b8; --line: #303a47; --back: #12161c; --card: #1a2029; --good: #3fb950; --bad: #f47067;
-    --memory: #f0803c; --compute: #58a6ff; --traffic: #b083f0; --barrier: #8b98a5;
+    --memory: #f0803c; --compute: #58a6ff; --traffic: #d8b9ff; --barrier: #8b98a5;
     --track: #2c3540; --hover: #262e39; --tile: #222a34; --tile-line: #3a4553; --control: #6b7787; --anchor: #79b8ff;
   }
+  svg.map, .legend .scale, .legend .unused { filter: invert(.86) hue-rotate(180deg); }  /* large loads are light */
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -137,7 +138,9 @@ button.inline {
 .halves h3 { margin-top: 0; }
 .halves .table { margin-top: 8px; }
 .lists > .card { margin-bottom: 18px; }
-.lists .table { max-height: 460px; overflow: auto; }
+.lists .table { max-height: 560px; overflow: auto; }
+.lists td:nth-child(2) { white-space: nowrap; }
+.lists td:nth-child(3).left { min-width: 24ch; }
 """
 
 DRAWINGS = """
@@ -183,9 +186,14 @@ svg circle.dot { stroke: var(--card); }
 .legend .mark { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 6px; }
 .legend .mark { vertical-align: -1px; }
 .legend .measured { background: var(--ink); }
-.legend .floor { border-top: 2px dotted var(--barrier); border-radius: 0; height: 0; vertical-align: 3px; }
+.legend .line { width: 22px; height: 0; border-radius: 0; border: 0 solid var(--ink); border-top-width: 2px; }
+.legend .line { vertical-align: 3px; }
+.legend .floor { border-top: 2px dotted var(--barrier); }
 .legend .bound { border: 2px solid var(--compute); }
-.legend .predicted {
+.legend .line.bound { border-width: 2px 0 0; }
+.legend .unused { border: 1px solid var(--tile-line); border-radius: 2px; background: var(--tile); }
+.legend .line.predicted { border-top: 2px dashed var(--traffic); }
+.legend .predicted:not(.line) {
   border-radius: 0;
   background: linear-gradient(var(--traffic), var(--traffic)) center/100% 2px no-repeat,
     linear-gradient(var(--traffic), var(--traffic)) center/2px 100% no-repeat;

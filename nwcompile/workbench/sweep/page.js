@@ -27,10 +27,8 @@ function shown(value) {
   return Math.abs(value) >= 999.5 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
-function cellText(row, index) {
-  const [value, { digits }] = [row.cells[index], data.columns[index]];
-  return shown(digits !== null && typeof value === "number" ? Number(value.toPrecision(digits)) : value);
-}
+const figure = (value, { digits }) => shown(digits !== null && typeof value === "number" ? Number(value.toPrecision(digits)) : value);
+const cellText = (row, index) => figure(row.cells[index], data.columns[index]);
 
 // Where a column's values lie on an axis from 0 to 1, and what stands beside it; no number stands below all numbers.
 function axis(index) {
@@ -52,7 +50,7 @@ function axis(index) {
     return typeof value === "number" ? lowest + ((1 - END - lowest) * (warp(value) - warp(low))) / span : undefined;
   };
   if (numbers.length <= FEW) {
-    return { place, ticks: [...nothing, ...numbers.sort((a, b) => a - b).map((value) => [place(value), shown(value)])] };
+    return { place, ticks: [...nothing, ...numbers.sort((a, b) => a - b).map((value) => [place(value), figure(value, column)])] };
   }
   const values = logarithmic ? [0, 1, 2, 3, 4].map((i) => Number(Math.exp(warp(low) + (span * i) / 4).toPrecision(2))) : roundValues(low, high);
   const ticks = values.filter((value) => value >= low && value <= high).map((value) => [place(value), shown(value)]);

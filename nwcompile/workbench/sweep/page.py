@@ -17,10 +17,12 @@ from nwcompile.workbench.figures import find_bases, format_cell
 SCRIPT = Path(__file__).with_name("page.js").read_text()
 MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the best and a sample of the others are drawn.
 LABELS = {
-    "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "cores' energy, nJ",
-    "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
-    "least_edp_nj_us": "bound of energy x time", "time_basis": "times", "energy_basis": "energies",
+    "n_cores_used": "cores used", "step_us": "step time, us", "sample_us": "sample time, us",
+    "sample_nj": "energy of the cores, nJ", "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us",
+    "accuracy": "accuracy", "least_edp_nj_us": "bound of energy x time, nJ us", "time_basis": "basis of times",
+    "energy_basis": "basis of energies",
 }  # fmt: skip
+SETTINGS = {"n_cores": "number of cores", "bits": "weight bits", "layer_bits": "weight bits of layers"}
 BASES = ("time_basis", "energy_basis")
 LOOK = """
 #plot svg, #lines svg { touch-action: pan-y; }
@@ -45,6 +47,14 @@ button.id { background: none; color: var(--compute); cursor: pointer; }
 """
 
 
+def name_column(name: str) -> str:
+    """Name a figure or a setting in words: `step time, us`, `number of cores`, `buffer flits (noc)`."""
+    section, _, key = name.partition(".")
+    if key:
+        return f"weight bits of {key}" if section == "layer_bits" else f"{key.replace('_', ' ')} ({section})"
+    return LABELS.get(name) or SETTINGS.get(name) or name.replace("_", " ")
+
+
 def render_page(swept, has_report: Callable[[str], bool]) -> str:
     """Render the page of a Sweep. `has_report(point_id)` says whether the folder has the report of a point."""
     front = {row["id"] for row in swept.front}
@@ -58,7 +68,7 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         "x": _first_known(columns, ("sample_us", "step_us", "n_cores_used")),
         "y": _first_known(columns, ("sample_nj", "accuracy", "n_cores_used")),
         "picked": _choose_first(swept),
-        "noReport": "Its report is not in this folder; the same command with --keep all makes that of every point.",
+        "noReport": "The report of this point is not in the folder; --keep all writes those of all points.",
         "rows": [
             {
                 "id": row["id"],
@@ -74,13 +84,13 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     verdict = tag("p", swept.line + some, class_="verdict")
     header = tag("header", page_title(f"sweep of {swept.title}"), verdict, *(tag("p", line) for line in swept.bases))
     drawn_cards = [
-        _card("Two figures", "Each dot is a point; those in color are beaten by none in every objective.",
+        _card("Two figures", "Each dot is a point. Orange: Pareto-optimal, no other point is better in all objectives.",
               tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("The point", "At first one of the best: with the least product of energy and time, or the least time.",
+        _card("The point", "At first the best point with the least energy x time, or the least time.",
               tag("div", id="picked")),
-        _card("All of them", "Each line is a point. Drag along an axis to keep what is within; click the axis to end "
-              "that.", tag("div", id="lines"), tag("p", id="kept")),
+        _card("All of them", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
+              "keep all again.", tag("div", id="lines"), tag("p", id="kept")),
         _card("The best", None, _front_table(swept, has_report)),
     ]  # fmt: skip
     failed = _card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))
@@ -118,7 +128,7 @@ def _describe_columns(swept, rows: list[dict]) -> list[dict]:
         columns.append(
             {
                 "name": name,
-                "label": LABELS.get(name, name),
+                "label": name_column(name),
                 "values": texts,
                 "varies": len(set(map(_cell_text, values))) > 1,
                 "lacks": numbers and len(given) < len(values),
@@ -184,7 +194,7 @@ def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
                 link,
             ]
         )
-    columns = [("point", "name"), *((LABELS.get(name, name), "right") for name in names), ("", "right")]
+    columns = [("point", "name"), *((name_column(name), "right") for name in names), ("", "right")]
     return html_table(columns, rows)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import count_text, data_frame, network_title
+from nwcompile.ir.shown import WIDTH, count_text, data_frame, network_title
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows
@@ -25,7 +26,7 @@ from nwcompile.sim.answers import count_classes
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.figures import ENERGIES, TIMES, find_bases, format_cell
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
-from nwcompile.workbench.sweep.page import render_page
+from nwcompile.workbench.sweep.page import name_column, render_page
 from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
 from nwcompile.workbench.sweep.search import Search, search_points
 from nwcompile.workbench.sweep.store import Store
@@ -67,7 +68,8 @@ class Sweep:
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
         lines = align_rows([header, *few], n_left=1)
-        return "\n".join([self.line, *self.bases, "", *lines, *more, *self.failures])
+        head = fill(self.line, WIDTH, subsequent_indent="  ")
+        return "\n".join([head, *self.bases, "", *lines, *more, *self.failures])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()
@@ -88,12 +90,15 @@ class Sweep:
     @property
     def line(self) -> str:
         """Summary in one line."""
-        wanted = [*self.minimize, *(f"{name} (highest)" for name in self.maximize)]
+        goals = [(name, "") for name in self.minimize] + [(name, " (highest)") for name in self.maximize]
+        wanted = [f"{name_column(name).partition(',')[0]}{way}" for name, way in goals]
+        varied = [name for name in self.settings if any(row.get(name) != self.rows[0].get(name) for row in self.rows)]
         reused = len(self.rows) - self.n_computed
         how = f"{self.n_computed} computed" + (f" now, {reused} before" if reused else "")
         n_failed = len(self.failed)
         return (
-            f"{count_text(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''}); "
+            f"{count_text(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''})"
+            f"{' over ' * bool(varied)}{', '.join(map(name_column, varied))}; "
             f"{len(self.front)} Pareto-optimal in {', '.join(wanted)}"
         )
 

@@ -288,7 +288,7 @@ def test_partial_sums_wider_than_messages_are_refused_with_what_would_fit(tmp_pa
     bits = error.value.violations[0].used
     assert lines[0].endswith("limits exceeded on narrow")
     assert (
-        f"  payload bits  a/part1  {bits} of 10  raise noc.payload_bits, use fewer weight bits, or give a fewer"
+        f"  payload bits  a (a partial sum)  {bits} of 10  raise noc.payload_bits, use fewer weight bits, or give"
         in (lines[1])
     )
     most = max(v.used for v in error.value.violations)

@@ -496,15 +496,15 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     row = quantize(network, TINY.replace({"state.bits": 16, "state.shift_bits": 0}), x, Options()).table[0]
     assert row["overflow"] == (
         f"u may need {int(row['u_bound']).bit_length() + 1} bits, not 16, and then wraps, not in the calibration "
-        "samples; v has no bound and then saturates, not in the calibration samples; "
+        "samples; v may grow without bound and then saturates, not in the calibration samples; "
         'state.overflow = "saturate" keeps u from wrapping'
     )
     ranc = Chip.load("ranc_dense")
     adds = one_layer(np.ones((1, 20)), NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", strict=False), 20)
     row = quantize(adds, ranc, x[:, :, :20], Options())
     assert row.table[0]["overflow"] == (
-        "v has no bound and then wraps, not in the calibration samples; more state.bits delay it, and exports prove "
-        "for how many steps it cannot happen"
+        "v may grow without bound and then wraps, not in the calibration samples; more state.bits delay it, and "
+        "exports prove for how many steps it cannot happen"
     )
     leaky = one_layer(np.ones((1, 4000)), NeuronSpec(threshold=1.0, beta=0.5, reset="none"), 4000)
     chip = TINY.replace({"state.bits": 16, "state.shift_bits": 0, "state.overflow": "saturate"})

@@ -40,7 +40,9 @@ def test_page_holds_all_rows_and_needs_nothing_else():
 def test_page_tells_the_bases_once_or_of_each_point():
     known = {"time_basis": "fitted; +4 % on A", "energy_basis": "assumed"}
     alike = render_page(swept([row(1, **known), row(2, **known)]), lambda _: False)
-    assert "<p>times: fitted; +4 % on A</p><p>energies of the cores: assumed</p></header>" in alike
+    assert "<p>times: fitted; +4 % on A</p><p>energies of the cores: assumed</p></header>" in alike.replace(
+        "\u00a0", " "
+    )
     columns = {c["name"]: c["digits"] for c in data_of(alike)["columns"]}
     assert columns == {"n_cores": None, "step_us": 3, "sample_nj": 2}
     changed = [row(1, **known), row(2, **known), row(3, **known | {"time_basis": "fitted"})]
@@ -49,7 +51,7 @@ def test_page_tells_the_bases_once_or_of_each_point():
         "energies of the cores: assumed",
     ]
     differ = data_of(render_page(swept([row(1, **known), row(2, **known | {"time_basis": "scaled"})]), lambda _: False))
-    assert differ["columns"][-1]["label"] == "times" and [r["cells"][-1] for r in differ["rows"]] == [
+    assert differ["columns"][-1]["label"] == "basis of times" and [r["cells"][-1] for r in differ["rows"]] == [
         "fitted",
         "scaled",
     ]
