@@ -4,7 +4,7 @@ import re
 from html import escape
 
 VOID = ("meta", "input")
-IN_A_NUMBER = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")  # in `9 809` and `9.8 us`
+IN_A_NUMBER = re.compile(r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")
 
 
 class Markup(str):
@@ -24,8 +24,11 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 
 def join(children) -> Markup:
     """Concatenate children; strings other than Markup are escaped and their numbers held together, None is left out."""
-    texts = (c if isinstance(c, Markup) else escape(_value_text(c), quote=False) for c in children if c is not None)
-    return Markup("".join(t if isinstance(t, Markup) else IN_A_NUMBER.sub("\u00a0", t) for t in texts))
+    return Markup("".join(c if isinstance(c, Markup) else _escape_text(c) for c in children if c is not None))
+
+
+def _escape_text(value: object) -> str:
+    return escape(IN_A_NUMBER.sub("\u00a0", _value_text(value)), quote=False)
 
 
 def _value_text(value: object) -> str:

@@ -58,7 +58,7 @@ def test_report_says_what_several_spikes_a_step_cost(mode, how, tmp_path):
     assert WHO + how in render_text(doc).splitlines()
     assert json.loads((tmp_path / "report.json").read_text())["multi_spike"] == doc["multi_spike"]
     page = (tmp_path / "report.html").read_text()
-    assert "Several spikes per step" in page and "in 50.0 % of its spiking steps" in page
+    assert "Several spikes per step" in page and "in 50.0\u00a0% of its spiking steps" in page
     sent = doc["multi_spike"]["sent"]
     assert sent["messages_per_sample"] == run.counters["messages_in"].sum() / 2
     assert sent["synops_per_sample"] == run.counters["synops"].sum() / 2

@@ -47,7 +47,8 @@ MAP_RULES = (
     ".label.light{fill:#ffffff}",
     ".tile{fill:currentColor;fill-opacity:.06;stroke:currentColor;stroke-opacity:.25;stroke-width:.7}",
     ".scale{display:inline-block;width:130px;height:10px;border-radius:5px;margin:0 8px}",
-    ".what{margin-left:14px}",
+    ".what,.mark{margin-left:14px}",
+    ".mark{display:inline-block;width:11px;height:11px;border:1px solid;opacity:.3;margin-right:6px}",
 )
 
 

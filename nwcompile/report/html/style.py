@@ -56,6 +56,7 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
 dd code { font-size: 12.5px; }
+a { color: var(--anchor); }
 .good { color: var(--good); }
 .wrong { color: var(--bad); }
 """
@@ -243,7 +244,7 @@ WIDTHS = """
   table { font-size: 11px; }
   th, th button { font-size: 10.5px; }
   th, td { padding: 3px 4px; }
-  td, td > span { white-space: normal; }
+  td, td > span:not(:has(.bar)) { white-space: normal; }
   td.name, td.left { min-width: 7ch; }
   .bar { width: 30px; }
   .bar + span { min-width: 0; }

@@ -148,7 +148,7 @@ function drawLines() {
       const side = upright ? { x: x + 5, y: y + 4 } : { x, y: y + 16, class: k === 0 ? "" : k === ticks.length - 1 ? "end" : "middle" };
       element("text", { ...side, class: `tick ${side.class || ""}` }, svg, text);
     });
-    const name = upright ? { x: far(i), y: i % 2 ? 34 : 16, class: "middle name" } : { x: 12, y: far(i) - 9, class: "name" };
+    const name = upright ? { x: i < indices.length - 1 ? far(i) : width, y: i % 2 ? 34 : 16, class: `${i < indices.length - 1 ? "middle" : "end"} name` } : { x: 12, y: far(i) - 9, class: "name" };
     element("text", name, svg, data.columns[index].label);
     selectable(svg, index, upright, far(i), along);
   });

@@ -41,6 +41,7 @@ svg .range { fill: var(--compute); fill-opacity: .2; }
 svg text, svg .name, svg text.tick { font-size: 12px; pointer-events: none; }
 #lines text { paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 #lines text.tick { font-size: 11px; }
+label { white-space: nowrap; }
 select { font: inherit; margin-right: 12px; max-width: 100%; }
 button.id { white-space: nowrap; font: inherit; border: 0; padding: 0; }
 button.id { background: none; color: var(--compute); cursor: pointer; }
