@@ -49,7 +49,8 @@ def fit_table(doc: dict) -> Markup:
     columns = [("resource", "name"), ("worst core", "left"), *((heading, "right") for heading in right)]
     rows: list[list[object]] = []
     for r in doc["fit"]:
-        unit, worst = r["unit"], [None] * 4
+        unit = r["unit"]
+        worst: list[object] = [None] * 4
         if r["core"] is not None:
             worst = [f"core {r['core']}", with_unit(r["used"], unit), _limit_text(r["limit"], unit), bar(r["percent"])]
         whole = with_unit(r["total_used"], unit), _limit_text(r["total_limit"], unit), bar(r["total_percent"])

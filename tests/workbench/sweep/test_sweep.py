@@ -63,7 +63,7 @@ def test_sweep_keeps_a_failed_point_as_a_row(tmp_path, computed):
     made = swept(tmp_path, {"core.max_neurons": [2, 1], "noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 2})
     good, bad = made.rows
     assert good["error"] is None and "step_us" not in bad
-    assert bad["error"].startswith("FitError: neurons  network -> tiny  4 of 2  ") and made.failed == [bad]
+    assert bad["error"].startswith("FitError: neurons, network -> tiny: 4 of 2; ") and made.failed == [bad]
     assert made.to_frame()["step_us"].isna().tolist() == [False, True]
     assert made.failures == [f"1 point failed: {bad['error']}"] and made.failures[0] in repr(made)
     assert (
