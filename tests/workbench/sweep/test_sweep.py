@@ -137,8 +137,12 @@ def test_sweep_without_samples_predicts():
 def test_sweep_prints_a_few_of_the_best():
     made = swept(grid={"seed": {"from": 0, "to": 14}, "n_cores": 1})
     assert len(made.front) == 15 and repr(made).splitlines()[-1] == "... and 3 more"
-    assert repr(made).splitlines()[1:3] == ["times: assumed", "energies of the cores: assumed"]
-    assert len(repr(made).splitlines()) == 5 + 12 + 1 and made._repr_html_().count("<tr>") == 16
+    lines = repr(made).splitlines()
+    assert " ".join(lines[:2]).startswith(
+        "15 points (15 computed) over seed; 15 Pareto-optimal in step time, energy of the"
+    )
+    assert max(map(len, lines[:2])) <= 80 and lines[2:4] == ["times: assumed", "energies of the cores: assumed"]
+    assert len(lines) == 6 + 12 + 1 and made._repr_html_().count("<tr>") == 16
 
 
 def test_sweep_tells_how_far_it_is():
