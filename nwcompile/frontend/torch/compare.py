@@ -1,5 +1,6 @@
 """Compare the spikes of the imported network with those of the module on the example."""
 
+from collections import defaultdict
 from itertools import groupby
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import draw_like, record_run
-from nwcompile.frontend.torch.operators.record import Op, find_raising_site
+from nwcompile.frontend.torch.operators.readout import is_close
+from nwcompile.frontend.torch.operators.record import Op, find_raising_site, is_op, list_leaves
+from nwcompile.frontend.torch.operators.roll import find_users
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
@@ -84,60 +87,82 @@ def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_sample
                 recorder, _ = record_run(module, batch, lead)
         except Exception:  # a module for one sample, or for a fixed number
             if n_samples > 1 and len(batch) > 1:
-                _refuse_fixed_batch(module, torch.cat([x, x]), lead, n_samples)
+                _refuse_fixed_batch(module, torch.cat([x, x]), lead)
             return
-        computed = [op for op in recorder.ops if op.depends and op.name in COMPUTED]
-        # The last of each place: torch may add a bias apart, depending on the layout of the batch.
-        runs.append([[*ops][-1] for _, ops in groupby(computed, key=lambda op: op.site.frames)])
-    for place, run in enumerate(runs[1:]):
-        _compare_sample(runs[0], run, place)
+        runs.append(recorder.ops)
+    for place, ops in enumerate(runs[1:]):
+        _compare_sample(runs[0], ops, place)
 
 
 def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
-    """Raise ModelError if the operators of a batch give the sample at a place other spikes than those of it alone."""
-    first = None
-    for alone, both in zip(one, two, strict=False):
-        if alone.site.frames != both.site.frames:
-            first = first or both
-            break
-        if _has_same_sample(alone, both, place):
-            continue
-        if first is None and both.name in COMPARISONS:
-            return  # sums in another order round to the other side
-        first = first or both
-        if both.name in COMPARISONS:
-            break
-    else:
+    """Raise ModelError if operators of a batch give the sample at a place other values than alone, before a comparison.
+
+    Operators of other code, as after `if len(x) == 1`, are compared by what follows them.
+    """
+    alone, both = _group_by_place(one), _group_by_place(two)
+    changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
+    if not changed:
         return
+    op, like = both[changed[0]], alone[changed[0]]
+    if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):
+        return  # sums in another order round to the other side
+    if not any(user.name in COMPARISONS for user in find_users(two, [op])):
+        return  # it changes the module's result only
+    what = f"{op.site}: torch's {op.name} gives a sample other values in a batch than alone"
+    for ops, here, there, when in ((one, alone, both, "a single sample"), (two, both, alone, "several samples")):
+        only = [here[key] for key in here if key not in there and find_users(ops, [here[key]]) & {op, like}]
+        if only:
+            what = f"{only[0].site}: torch's {only[0].name} runs for {when} only"
+            break
     raise ModelError(
-        f"{first.site}: torch's {first.name} gives a sample other values in a batch than alone, and its neurons then "
-        "spike differently; a chip runs one sample at a time: compute every sample by itself"
+        f"{what}, and its neurons then spike differently; a chip runs one sample at a time: compute every sample by "
+        "itself"
     )
 
 
-def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str, n_samples: int) -> None:
+def _group_by_place(ops: list[Op]) -> dict[tuple, Op]:
+    """Return the operators that compute something, by the place in the code and how often it ran before.
+
+    If a place has several in a row, the last one: torch may add a bias apart, depending on the layout of the batch.
+    """
+    computed = [op for op in ops if op.depends and op.name in COMPUTED]
+    counts: dict[tuple, int] = defaultdict(int)
+    places: dict[tuple, Op] = {}
+    for frames, run in groupby(computed, key=lambda op: op.site.frames):
+        places[frames, counts[frames]] = [*run][-1]
+        counts[frames] += 1
+    return places
+
+
+def _list_numbers(op: Op) -> list:
+    """Return the numbers among an operator's arguments."""
+    values = [a.value if is_op(a) and not a.depends else a for a in list_leaves((op.args, op.kwargs))]
+    return [float(v) for v in values if isinstance(v, int | float) or (isinstance(v, torch.Tensor) and v.numel() == 1)]
+
+
+def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str) -> None:
     """Raise ModelError with the place where the module fails on a batch of two equal samples, if it does."""
     try:
         with preserve_state(module):
             record_run(module, two, lead)
     except Exception as e:
         raise ModelError(
-            f"{find_raising_site(e)}: the module takes {n_samples} samples, but not two; a chip runs one sample at a "
-            f"time: write x.shape[0] where the module has the number {n_samples}"
+            f"{find_raising_site(e)}: the module takes one sample, but fails on two ({str(e).partition(chr(10))[0]}); a"
+            " chip runs one sample at a time: write x.shape[0] where the module has a number of samples"
         ) from None
 
 
 def _has_same_sample(alone: Op, both: Op, place: int) -> bool:
     """Return whether an operator gives the sample at a place of a batch of two its values alone, in any layout."""
-    if not isinstance(alone.value, torch.Tensor):
+    if not isinstance(alone.value, torch.Tensor) or not alone.value.numel():
         return True
-    one, two = alone.value.double(), both.value.double()
+    one, two = (op.value.double().nan_to_num() for op in (alone, both))
     if one.shape == two.shape:
-        return bool(torch.isclose(one, two, ROUNDING, ROUNDING).all())
+        return is_close(two, one)
     axes = [k for k, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]
     if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != 2 * one.shape[axes[0]]:
         return True
     (axis,) = axes
     n = one.shape[axis]
     parts = (two.unflatten(axis, sizes).select(axis + k, place) for k, sizes in enumerate([(2, n), (n, 2)]))
-    return any(bool(torch.isclose(one, part, ROUNDING, ROUNDING).all()) for part in parts)
+    return any(is_close(part, one) for part in parts)

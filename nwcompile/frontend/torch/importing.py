@@ -184,6 +184,11 @@ def _choose_import(
     compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
     if recording.reads:
         _verify_reads(network, recording, module, x)
+    if recording.assumed:
+        warn_user(
+            f"{recording.assumed[0]}: the product of the input with spikes is a logical AND in the network: right for "
+            "inputs of 0 and 1, as in the example; give an example with other values if the module gets some"
+        )
     return network, recording.n_steps
 
 
@@ -483,6 +488,7 @@ def _add_readout(network: Network, recording: Recording, module: torch.nn.Module
     except ModuleFailedError:
         return network  # a module of a fixed number of samples: the values of the example decide
     except BatchError as e:
+        verify_samples(module, sample, recording.lead, 1)
         return replace(network, left_out=str(e))
     except ModelError:
         left_out = results.describe_left_out(network, readouts, by_values=False)

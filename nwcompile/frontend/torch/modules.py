@@ -79,6 +79,10 @@ def verify_modules(module: torch.nn.Module, is_converted: bool = False) -> None:
                 f"{where} is {type(part).__name__} of lava-dl, whose modules are not read; export the network with its "
                 "export_hdf5 and read the file by nw.from_lava(path)"
             )
+        if hasattr(type(part), "network") and type(part).__module__.startswith("nwcompile.nn.qat"):
+            raise ModelError(
+                f"{where} is {type(part).__name__}, which has a network of its own: compile module.network()"
+            )
         if is_rockpool(part) and not is_converted:
             raise ModelError(f"{where} is {type(part).__name__} of rockpool, whose modules are not read; {TO_NIR}")
 

@@ -158,7 +158,9 @@ class Tries:
                     parts = both[0].unflatten(axis - 1, sizes).unbind(axis - 1 + (sizes[0] != 2))
                     if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
                         return
-        raise BatchError("the module's result for a sample depends on the other samples")
+        raise BatchError(
+            "the module's result for a sample depends on the other samples of its batch, or is another one alone"
+        )
 
     def prove_output(self, network: Network) -> bool:
         """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.

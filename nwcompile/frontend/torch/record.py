@@ -119,6 +119,7 @@ class ModuleRecorder(Tracker):
             integrators=frozenset(integrators),
             results=results,
             reads=self.reads,
+            assumed=self.assumed,
         )
 
     def _note_result(self, result, answer) -> None:

@@ -195,7 +195,7 @@ class Recording:
     reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: the layer's
     output, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
     `results`: the tensors that the module returned. `lead`: the axis order of its input. `reads`: places at which the
-    module reads a value that depends on the example, and how.
+    module reads a value that depends on the example, and how. `assumed`: places of products of the input with spikes.
     """
 
     input: Source
@@ -210,3 +210,4 @@ class Recording:
     integrators: frozenset[str]
     results: "Results"
     reads: list[str]
+    assumed: list[str]

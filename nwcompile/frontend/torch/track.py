@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +21,7 @@ from nwcompile.frontend.torch.functions import (
     follow_linear,
     follow_matmul,
     follow_sum,
+    is_binary,
     is_linear,
     operation_from_call,
 )
@@ -66,6 +68,7 @@ class Tracker(TorchFunctionMode):
         self.applied: list[Applied] = []
         self.refused: list[str] = []
         self.reads: list[str] = []  # places at which Python reads a value
+        self.assumed: list[str] = []  # places of products that are right if the input holds spikes only
         self.depth = 0  # number of running leaf modules; their insides are not followed
         self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # running, insides are followed
 
@@ -103,19 +106,21 @@ class Tracker(TorchFunctionMode):
             shape, lead = self.guess_axes(tensor)
             self.track(tensor, Unsupported(reason, shape, by, layer), lead)
 
-    def is_spikes(self, symbol: Symbol) -> bool:
-        """Return whether a tensor certainly holds spikes, 0 or 1."""
+    def is_spikes(self, symbol: Symbol, on_example: bool = False) -> bool:
+        """Return whether a tensor certainly holds spikes, 0 or 1; `on_example`: or if the input holds spikes only."""
         if isinstance(symbol, Source):
-            return symbol.name not in self.counting and (symbol.name != self.input_name or self.input_is_spikes)
-        if isinstance(symbol, Picked):
-            return all(map(self.is_spikes, symbol.sources))
-        return isinstance(symbol, Pooled) or (isinstance(symbol, Stacked) and all(map(self.is_spikes, symbol.steps)))
+            is_input = symbol.name == self.input_name
+            return symbol.name not in self.counting and (not is_input or (on_example and self.input_is_spikes))
+        if isinstance(symbol, Pooled):
+            return symbol.operation.kind == "and" or self.is_spikes(symbol.source, on_example)
+        parts = symbol.sources if isinstance(symbol, Picked) else symbol.steps if isinstance(symbol, Stacked) else ()
+        return bool(parts) and all(self.is_spikes(part, on_example) for part in parts)
 
     def track_operation(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
         """Track `result` as the operation applied to `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
         if done.maximum is not None:
-            if self.is_spikes(given.symbol):
+            if self.is_spikes(given.symbol, on_example=True):  # a maximum of numbers is the same
                 self.track(result, Pooled(done, given.symbol, shape), given.lead)
                 return
             done = replace(done, connect=done.maximum)
@@ -173,6 +178,9 @@ class Tracker(TorchFunctionMode):
             args = self._broadcast_pair(args)
             known = follow_linear(name, args, kwargs, self.look_up, path)
             known = known or follow_and(name, args, self.look_up, self.is_spikes, path)
+            if known is None and any(is_binary(self.look_up(t).symbol, self.is_spikes) for t in tensors):
+                known = follow_and(name, args, self.look_up, partial(self.is_spikes, on_example=True), path)
+                self.assumed += [_find_place()] if known else []
             if known is None and name.strip("_") in PRODUCTS and all(id(t) in self.tracked for t in args):
                 factor = describe_factor([self.look_up(t).symbol for t in args], self.is_spikes)
                 reason = f"torch function {name!r} in {where}, {factor}" if factor else reason

@@ -17,6 +17,8 @@ TORCHS_OWN = ("aten", "prims")
 SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
 CASTS = ("_to_copy", "to")
+SUMS = ("add", "sub", "rsub", "mul", "neg")
+WIDE = (torch.int32, torch.int64)  # types in which sums of whole numbers are those of float
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 METHODS = ("numpy", "tolist", "__array__")  # They read memory without an operator, so no mode of torch sees them.
 
@@ -146,7 +148,8 @@ class Tracer(TorchDispatchMode):
             raise self.make_refusal(f"torch's {kind}", INSTEAD.get(kind, WRITE))
         given = [self.look_up_operand(a) for a in args]
         named = {k: self.look_up_operand(v) for k, v in kwargs.items() if plain not in CASTS}
-        is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))
+        is_number = result.dtype.is_floating_point or (result.dtype in WIDE and plain in (*SUMS, *CASTS))
+        is_exact = is_number and all(map(self._is_whole, [*given, *named.values()]))
         is_count = plain in CASTS and given[0] in self.truths  # 0 or 1, which every type holds
         if result.dtype not in (self.dtype, torch.bool) and not is_exact and not is_count:
             numbers = "whole numbers" if self.is_fixed else f"{str(self.dtype).removeprefix('torch.')} numbers"

@@ -41,7 +41,15 @@ from nwcompile.frontend.torch.operators.neurons import (
     find_regions,
 )
 from nwcompile.frontend.torch.operators.readout import describe_results, find_readout, stack_steps
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
+from nwcompile.frontend.torch.operators.record import (
+    Op,
+    OperatorRecorder,
+    aten,
+    find_raising_site,
+    is_op,
+    is_raised_by_layer,
+    run_op,
+)
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
 from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
@@ -100,9 +108,9 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     sample = x[:1]
     try:
         recorder, result = record_run(module, sample, lead)
-    except NwError:
-        raise
     except Exception as e:
+        if isinstance(e, NwError) and not is_raised_by_layer(e):
+            raise
         site = find_raising_site(e)
         if ONE_VALUE in str(e):
             raise ModelError(f"{site}: {NO_STATISTICS}") from None

@@ -194,9 +194,8 @@ class Connector:
         x = node.refs[0]
         given = node.args[1] if len(node.args) > 1 else []
         n_axes = len(x.node.shape)
-        axes = sorted(axis % n_axes for axis in (given if isinstance(given, list | tuple) else [given])) or [
-            *range(n_axes)
-        ]
+        axes = sorted(axis % n_axes for axis in (given if isinstance(given, list | tuple) else [given]))
+        axes = [axis for axis in axes or range(n_axes) if x.node.shape[axis] > 1] or [0]
         first, last = axes[0], axes[-1]
         if axes != [*range(first, last + 1)]:
             raise UnfollowableError("over axes that are not neighbors; permute them before")
@@ -282,9 +281,15 @@ class Connector:
 
     def _connect_elementwise(self, node: Node) -> Symbol:
         if node.name == "_to_copy":
-            source, given, dtype = self.look_up(node.refs[0]), node.refs[0].node.op.value, node.op.value.dtype
-            if not dtype.is_floating_point and not self.is_binary(source) and bool((given != given.trunc()).any()):
-                raise ModelError(f"{node.op.site}: a cast to {dtype} cuts numbers to whole ones; keep them float")
+            source, dtype = self.look_up(node.refs[0]), node.op.value.dtype
+            if (
+                not dtype.is_floating_point
+                and node.refs[0].node.op.value.is_floating_point()
+                and not self._is_whole(source)
+            ):
+                raise ModelError(
+                    f"{node.op.site}: a cast to {dtype} cuts numbers to whole ones; keep them float, or use torch.trunc"
+                )
             return source
         terms = [a for a in node.args[:2] if is_ref(a) or is_op(a) or isinstance(a, int | float)]
         refs = [a for a in terms if is_ref(a)]
@@ -299,6 +304,11 @@ class Connector:
             raise ModelError(f"{node.op.site}: a division by 0; divide by other numbers")
         scale = number if node.name == "mul" else 1 / np.asarray(number)
         return self.scale(self.broadcast(refs[0], node.shape), scale, 0, node)
+
+    def _is_whole(self, symbol: Symbol) -> bool:
+        """Return whether values are certainly whole numbers: spikes, and their sums."""
+        parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources if isinstance(symbol, Picked) else ()
+        return self.is_binary(symbol) or (bool(parts) and all(map(self._is_whole, parts)))
 
     def broadcast(self, ref: Ref, shape: tuple[int, ...]) -> Symbol:
         """Return an operand in the size of `shape`."""

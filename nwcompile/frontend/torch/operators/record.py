@@ -28,10 +28,11 @@ TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in plac
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
+PACKAGE = str(Path(__file__).parents[3])  # whose files are no place in the user's code
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
-    "rsub": lambda run, a, b, alpha: run("sub", b, run("mul", a, alpha)),
+    "rsub": lambda run, a, b, alpha: run("add", run("mul", a, -alpha), b),  # b may be a number
     "lerp": lambda run, a, b, weight: run("add", a, run("mul", run("sub", b, a), weight)),
     "addcmul": lambda run, a, b, c, value=1: run("add", a, run("mul", run("mul", b, value), c)),
     "addcdiv": lambda run, a, b, c, value=1: run("add", a, run("div", run("mul", b, value), c)),
@@ -70,8 +71,9 @@ class Site(NamedTuple):
 
     def __str__(self) -> str:
         """Return the innermost line of the user's code, as `net.py:35`, or else the path of the module."""
-        if self.frames:
-            return f"{Path(self.frames[0].file).name}:{self.frames[0].line}"
+        frame = next((frame for frame in self.frames if not frame.file.startswith(PACKAGE)), None)
+        if frame is not None:
+            return f"{Path(frame.file).name}:{frame.line}"
         return repr(self.path) if self.path else "the module"
 
     @property
@@ -443,7 +445,7 @@ class OperatorRecorder(TorchDispatchMode):
     def _add_rewritten(self, func, args: tuple, kwargs: dict, value, site: Site) -> Op:
         """Add an operator, or those that it is made of; torch rounds some of them once instead of twice."""
         op, name = make_op(func, args, kwargs, value, site), func.overloadpacket.__name__
-        is_plain = name in ("add", "sub", "rsub", "addmm") and not kwargs
+        is_plain = not kwargs and (name == "addmm" or (name in ("add", "sub", "rsub") and len(args) < 3))
         if not op.depends or name not in REWRITES or (is_plain and not (name == "addmm" and args[0].depends)):
             return self._add(op)
 
@@ -557,6 +559,12 @@ def find_raising_site(error: Exception) -> Site:
     """Return the innermost line of the user's code that raised an exception."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__) if _is_users(frame)]
     return Site((), tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in frames[-1:]))
+
+
+def is_raised_by_layer(error: Exception) -> bool:
+    """Return whether a layer of nwcompile.nn raised an exception, for example for an input of another size."""
+    last = [frame for frame, _ in walk_tb(error.__traceback__)][-1]
+    return last.f_code.co_filename.startswith(str(Path(PACKAGE) / "nn" / "layers"))
 
 
 def _is_users(frame: FrameType) -> bool:
