@@ -185,10 +185,12 @@ def _choose_import(
     if recording.reads:
         _verify_reads(network, recording, module, x)
     if recording.assumed:
-        warn_user(
+        text = (
             f"{recording.assumed[0]}: the product of the input with spikes is a logical AND in the network: right for "
             "inputs of 0 and 1, as in the example; give an example with other values if the module gets some"
         )
+        others = network.left_out.replace(OF_EXAMPLE, "")  # it was judged on other inputs
+        network = replace(network, left_out="; ".join(filter(None, (text, others))))
     return network, recording.n_steps
 
 
