@@ -5,7 +5,7 @@ from argparse import Namespace
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.outputs.text import as_json
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table, verdict_lines

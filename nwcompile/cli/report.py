@@ -11,7 +11,7 @@ from nwcompile.cli.inputs.stream import read_stream
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved_neurons, predicted_figures
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.artifact import write_files

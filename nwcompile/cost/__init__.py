@@ -5,15 +5,14 @@ traffic/     axons, messages, destinations and flits of links          events.py
 time/        cycles of every unit, the bound of a step, advice         work.py:compute_work, floorline.py:floorline
 
 all figures of a report about a program and a run                      summary.py:summarize
-the run predicted from a program's activity                            prediction.py:predict
+the run predicted from a program's activity                            energy.py:predict
 lower bounds over all mappings: time, energy, their product            least.py:find_lower_bounds
 energy of the events                                                   energy.py:step_energy_pj, energy_pj
 the same with static power and the processors of the chips             energy.py:board_energy
 basis of a run's time and energy, rows of silicon                       basis.py:find_basis, find_silicon
 comparison of two mappings                                             compare.py
 NeuroBench's complexity figures                                        neurobench.py
-chip-independent accumulates and multiplications                       operations.py:count_operations
-the same as counted by syops and SpikingJelly                          tool_counts.py:syops, op_counts
+chip-independent operations, also as syops and SpikingJelly count them tool_counts.py:count_operations, syops, op_counts
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
 several spikes per step; unicast and multicast                         sending.py:multi_spikes, compare_multicast
 answers of a chip's family to what the costs ask                family.py:find_cost

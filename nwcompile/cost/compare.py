@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from nwcompile.cost.energy import predict
 from nwcompile.cost.family import find_cost
-from nwcompile.cost.prediction import predict
 from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import ModelError

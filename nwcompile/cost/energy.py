@@ -1,7 +1,8 @@
 """Energy: the count of each event times the chip file's cited figure (DESIGN 6), per step and in total.
 
 `board_energy` adds power that is drawn all the time: static power, and the processors on the chips. It costs more the
-longer a step takes. The objectives of the partitioner use the energy of the events.
+longer a step takes. `predict` gives the run of a program without simulation. The objectives of the partitioner use the
+energy of the events.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,9 @@ import numpy as np
 
 from nwcompile.cost.basis import decide_basis, find_basis, time_moves
 from nwcompile.cost.time.work import n_events
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
 from nwcompile.ir.noc.board import chips_used, count_chips
@@ -155,3 +159,21 @@ def _find_board_basis(program: Program, run: Run, events: dict[str, float], spen
     moves |= {key: nj / total for key, nj in spent.items()}
     moves |= {key: move * power / total for key, move in (time_moves(program, run) or {}).items()}
     return decide_basis(program.chip, moves, BOARD)
+
+
+def predict(program: Program, activity: Activity | None = None) -> Run:
+    """Predict a run from an activity, by default the program's: exact event counts, no spikes, no times."""
+    activity = activity or program.activity or Activity.uniform(program.network)
+    flits = link_flits(program, activity)
+    return Run(
+        backend="prediction",
+        device="none",
+        window="aligned",
+        n_samples=activity.n_samples,
+        spikes={},
+        states={},
+        output=np.zeros(0),
+        activity=activity,
+        link_flits=flits,
+        **measure_energy(program, count_events(program, activity), lambda: flits),
+    )

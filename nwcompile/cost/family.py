@@ -22,7 +22,7 @@ class FamilyCost:
         """Add these messages to counters int64[H, core]."""
 
     def find_paths(self, program: Program, n_samples: int) -> Any:
-        """Return what cores wait for instead of a barrier (families/neighbors/longest_path.py:TokenPaths)."""
+        """Return what cores wait for instead of a barrier (families/neighbors/cost.py:TokenPaths)."""
         return None
 
     def pool_times(self, program: Program) -> PoolTimes:

@@ -1,4 +1,9 @@
-"""Operations as counted by the packages syops and SpikingJelly, layer by layer, on the imported network.
+"""Chip-independent operations of a network, and the same as counted by the packages syops and SpikingJelly.
+
+Each tool used in papers has its own definition under its name; NeuroBench's is in `neurobench.py`. The energy is the
+one used in papers on spiking networks: every operation in 32-bit floating point at 45 nm, 0.9 pJ per addition and 3.7
+pJ per multiplication (M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, figure
+1.1.9), without memory. It makes figures of papers comparable and says nothing about a chip.
 
 An imported float network has a connection for every computing layer of the torch module: Linear and convolutions,
 pooling, and batch norm as a Scale. A module that runs step by step calls each layer once per step with all samples.
@@ -17,19 +22,22 @@ number once. Its ACCounter is not reproduced: it counts torch's additions inside
 on how a module is written and are not part of a network.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from nwcompile.cost.neurobench import fan_out
+from nwcompile.cost.neurobench import fan_out, neurobench
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale
 from nwcompile.ir.network import Network
+from nwcompile.ir.run import Run
 
 ERROR_CODE = "NW5008"
 OF_A_NORM = 2  # Operations of a batch norm on one number: its scale and its shift.
+ADD_PJ = 0.9  # Picojoules of an addition in 32-bit floating point at 45 nm (Horowitz 2014).
+MULTIPLY_PJ = 3.7  # Picojoules of a multiplication (same source).
 
 
 @dataclass(frozen=True)
@@ -140,3 +148,62 @@ def _weights_met(network: Network, connection: Connection, only_ones: bool) -> n
     shape = network.node(connection.source).shape
     conv = connection.as_conv2d((shape[0], shape[1])) if isinstance(connection, Conv1d) else connection
     return fan_out(network, conv if only_ones else conv.replace(weight=np.ones(np.shape(conv.weight), np.int8)))
+
+
+@dataclass(frozen=True)
+class Count:
+    """Operations of a sample as a tool counts them: accumulates and multiplications."""
+
+    tool: str
+    acs: float
+    macs: float
+
+    @property
+    def energy_nj(self) -> float:
+        """Energy of a sample in nJ (45 nm table)."""
+        return (self.acs * ADD_PJ + self.macs * (ADD_PJ + MULTIPLY_PJ)) / 1000
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations of a sample. `acs`, `macs`: non-zero weights times non-zero inputs, from sources that send only -1, 0
+    and 1, and from others. `ann_macs`: every weight once, as in an ANN of the same layers with one step. `syops`,
+    `spikingjelly`: by the definitions of these tools; None if they do not support the network."""
+
+    acs: float
+    macs: float
+    ann_macs: float
+    syops: SyOps | None = None
+    spikingjelly: OpCounts | None = None
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """A row for each tool that supports the network, and one for the ANN with one step."""
+        rows = [Count("neurobench 2.3.0", self.acs, self.macs)]
+        if self.syops is not None:
+            rows.append(Count("syops 0.0.5", self.syops.acs, self.syops.macs))
+        if self.spikingjelly is not None:
+            rows.append(Count("spikingjelly 2.0.0", self.spikingjelly.synops, self.spikingjelly.macs))
+        return (*rows, Count("ANN twin, one step", 0.0, self.ann_macs))
+
+    @property
+    def synops(self) -> float:
+        """Sum of accumulates and multiplications."""
+        return self.acs + self.macs
+
+    @property
+    def energy_nj(self) -> float:
+        """Energy of a sample in nJ (45 nm table)."""
+        return self.counts[0].energy_nj
+
+
+def count_operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
+    """Count the Operations of a normalized network and a run; `graded_inputs` send values other than -1, 0 and 1.
+
+    Raises ModelError for another model's run, and for connections that are not weighted sums (MaxPool2d).
+    """
+    graded = [name for name, spikes in run.spikes.items() if (np.abs(spikes) > 1).any() or (spikes % 1).any()]
+    figures = neurobench(network, run, [*graded_inputs, *graded])
+    assert run.activity is not None, "neurobench asked for it"
+    ann_macs = figures.dense_synops / max(run.activity.n_steps, 1)
+    return Operations(figures.effective_acs, figures.effective_macs, ann_macs)

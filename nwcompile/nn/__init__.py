@@ -41,8 +41,7 @@ from nwcompile.nn.training.losses import (
     topology_loss,
     weight_magnitude_loss,
 )
-from nwcompile.nn.training.pruning import finish_pruning, prune
-from nwcompile.nn.training.sparse_training import SparseTraining
+from nwcompile.nn.training.sparse_training import SparseTraining, finish_pruning, prune
 
 __all__ = ["LIFLayer", "LIFSynapse", "ProgramLayer", "QuantizedReLU", "Sequential", "prepare_net", "spike"]
 __all__ += ["H1v1Frontend", "H1v1Layer", "H1v1Synapse", "H1v2Frontend", "H1v2Layer", "H1v2Synapse"]

@@ -1,6 +1,6 @@
 """Frames: the tables of report.json as pandas DataFrames, for notebooks and plots."""
 
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.cost.summary import Summary, summarize
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run

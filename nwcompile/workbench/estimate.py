@@ -11,9 +11,8 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.argument_types import checked
-from nwcompile.cost.operations import Count, Operations, count_operations
-from nwcompile.cost.prediction import predict
-from nwcompile.cost.tool_counts import op_counts, syops
+from nwcompile.cost.energy import predict
+from nwcompile.cost.tool_counts import Count, Operations, count_operations, op_counts, syops
 from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip

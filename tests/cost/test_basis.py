@@ -9,7 +9,7 @@ import pytest
 import nwcompile as nw
 from benchmarks import silicon
 from nwcompile.cost.basis import find_basis, find_silicon, read_silicon
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import SECTIONS, read_basis, weakest_basis

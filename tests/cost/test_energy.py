@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.energy import KINDS, energy_pj, step_energy_pj
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import KINDS, energy_pj, predict, step_energy_pj
 from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.run import COUNTERS

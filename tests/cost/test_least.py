@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.cost.energy import predict
 from nwcompile.cost.least import find_lower_bounds
-from nwcompile.cost.prediction import predict
 from nwcompile.cost.summary import summarize
 from tests.made.nets import integers
 from tests.made.sweeps import network, samples

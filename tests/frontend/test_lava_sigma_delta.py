@@ -5,7 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from nwcompile.frontend.lava.programs import delta_encoder, sigma_delta, sigma_readout
+from nwcompile.frontend.lava.neurons import delta_encoder, sigma_delta, sigma_readout
 from nwcompile.sim.sequence.run import trace_layers
 from tests.made.lava_files import dense, write
 

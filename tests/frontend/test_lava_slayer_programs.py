@@ -10,7 +10,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from nwcompile.frontend.lava.programs import LARGEST_PART
+from nwcompile.frontend.lava.neurons import LARGEST_PART
 from nwcompile.frontend.lava.wires import largest_sum
 from nwcompile.sim.sequence.run import trace_layers
 from tests.made.lava_files import NEURON, dense, write

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.json.collect import collect_report

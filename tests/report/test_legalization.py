@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.flow import compile
 from nwcompile.ir.options import Options
 from nwcompile.report.html.page import render_html

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.cost.energy import predict
 from nwcompile.cost.least import _fewest_cycles
-from nwcompile.cost.prediction import predict
 from nwcompile.ir.chip_sections import Cost
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.mapping import NO_BOUND, NO_TIMES

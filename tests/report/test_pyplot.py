@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.report.json.collect import collect_report
 from tests.made.nets import two_layer_net, two_layer_samples

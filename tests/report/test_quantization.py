@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import overflow_notes, quantization_lines

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report

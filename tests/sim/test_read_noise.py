@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.sim import BACKENDS, read_noise
+from nwcompile.sim import BACKENDS, variation
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices, iter_accuracies
 from tests.made.nets import FIXED, conv_net, dense_net
@@ -92,7 +92,7 @@ def test_noise_of_a_step_does_not_depend_on_later_steps_or_other_samples():
 
 def test_noise_takes_one_run_for_each_layer_and_one_more(monkeypatch):
     counted = []
-    monkeypatch.setattr(read_noise, "simulate", lambda *a, **k: counted.append(1) or nw.simulate(*a, **k))
+    monkeypatch.setattr(variation, "simulate", lambda *a, **k: counted.append(1) or nw.simulate(*a, **k))
     noisy(program(dense_net(6, 30, 20, 10, spec=SPEC)), X)
     assert len(counted) == 4
 

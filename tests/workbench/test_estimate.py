@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
+from nwcompile.cost.tool_counts import ADD_PJ, MULTIPLY_PJ
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.ir.shown import number
 from nwcompile.memory import Room

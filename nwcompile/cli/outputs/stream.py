@@ -13,7 +13,7 @@ import numpy as np
 from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
 from nwcompile.cli.outputs.text import format_table
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Basis

@@ -4,7 +4,7 @@ Floorline-style, after arXiv 2511.21549 (whose equations we could not read) and 
 Loihi 2, arXiv 2601.10035. It is a true lower bound: every unit and every link does all of a step's work inside the
 step. This also holds for sums over samples and phases, as a maximum of sums never exceeds the sum of the maxima. On a
 chip without a barrier, a step's bound is the increase of the bound on all steps so far
-(`families/neighbors/longest_path.py`).
+(`families/neighbors/cost.py`).
 """
 
 from collections.abc import Callable

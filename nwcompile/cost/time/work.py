@@ -3,7 +3,7 @@
 One formula (DESIGN 6) serves the bound, the prediction and the advice:
 `T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`,
 and no step is shorter than `cost.min_step_cycles`. If cores wait for their neighbors only, the longest path over cores
-and steps replaces it (families/neighbors/longest_path.py).
+and steps replaces it (families/neighbors/cost.py).
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Work:
     barrier_cycles: int
     min_cycles: int = 0
     sample_cycles: int = 0
-    paths: Any = None  # families/neighbors/longest_path.py:TokenPaths
+    paths: Any = None  # families/neighbors/cost.py:TokenPaths
 
     @cached_property
     def busy(self) -> np.ndarray:

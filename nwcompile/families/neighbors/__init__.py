@@ -2,7 +2,6 @@
 
 keys, checks                                        chip.py
 whole samples, each core in its own step            kernel.py
-tokens of a step, their counters and latencies      cost.py
-lower bound of steps without a barrier              longest_path.py
+tokens of a step, the lower bound of steps          cost.py
 engine of the cycle backend                         engine.py
 """

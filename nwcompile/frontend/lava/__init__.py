@@ -4,9 +4,9 @@ The format is in lava-dl, `lava/lib/dl/netx/README.md`: HDF5 with `/layer/<i>/{t
 it is ambiguous, the writer (`slayer/block/base.py`) and the reader (`netx/hdf5.py`) decide.
 
     the layers in the file                        entry.py:read_entries
-    neurons -> NeuronSpec                         neuron.py:neuron_spec
-    sigma-delta neurons -> NeuronProgram          programs.py:sigma_delta_program
-    ALIF, resonators, graded spikes -> likewise   programs.py:slayer_program
+    neurons -> NeuronSpec                         neurons.py:neuron_spec
+    sigma-delta neurons -> NeuronProgram          neurons.py:sigma_delta_program
+    ALIF, resonators, graded spikes -> likewise   neurons.py:slayer_program
     synapses -> connections                       wires.py:build_connection
     complex weights -> two real connections       wires.py:split_complex_weights
     delays of spikes, inputs and synapses         wires.py:read_delays
@@ -19,8 +19,18 @@ from os import PathLike
 
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.frontend.lava.entry import DENSE, RECURRENT, Entry, read_entries
-from nwcompile.frontend.lava.neuron import RESONATORS, average_spec, has_bias, neuron_spec, neuron_type
-from nwcompile.frontend.lava.programs import SIGMA_DELTA, Arriving, is_program, sigma_delta_program, slayer_program
+from nwcompile.frontend.lava.neurons import (
+    RESONATORS,
+    SIGMA_DELTA,
+    Arriving,
+    average_spec,
+    has_bias,
+    is_program,
+    neuron_spec,
+    neuron_type,
+    sigma_delta_program,
+    slayer_program,
+)
 from nwcompile.frontend.lava.wires import (
     NONE,
     Parts,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, TRANSPOSED, Entry
-from nwcompile.frontend.lava.programs import LARGEST_PART, PART_BITS, complex_input
+from nwcompile.frontend.lava.neurons import LARGEST_PART, PART_BITS, complex_input
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 

@@ -4,7 +4,7 @@ purpose                                              function                   
 weight limits, one sign per block, firing rates      topology_loss, SignAnnealing, ... losses.py
 accuracy; consumption of a chip                      accuracy, chip_consumption        metrics.py
 the synaptic work of the busiest core, as a loss     busiest_core_loss                 busiest_core.py
-weights that stay 0                                  prune, finish_pruning             pruning.py
+weights that stay 0                                  prune, finish_pruning             sparse_training.py
 dynamic sparse training within a chip's memory       SparseTraining                    sparse_training.py
 device mismatch, drawn for every batch               inject_mismatch                   inject.py
 """

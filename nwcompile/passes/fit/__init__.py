@@ -8,6 +8,6 @@ delays      relay_delays.py:relay_delays            chains of relay neurons for 
 merge       merge_axons.py:merge_axons              maxima of spikes in shared axons
 signs       copy_signs.py:copy_signs                copies of sources with synapses of both signs
 copies      copy_neurons.py:copy_neurons            copies of neurons, if their destinations are limited
-            copy_plan.py:plan_copies                how many copies, and on which cores
+            copy_neurons.py:plan_copies             how many copies, and on which cores
             copy_neurons.py:build_copied_network    copies as layers of their own
 """

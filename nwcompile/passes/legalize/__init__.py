@@ -12,7 +12,7 @@ resets.py:self_connections            subtractions -> synapses of a neuron to it
 resets.py:reset_now                   resets that are one step late -> immediate, if spikes stay the same
 bias_lines.py:bias_lines              biases -> weights of an input line that is always on
 prove.py:same_comparison              integer thresholds for the chip's comparison
-idle_clamps.py:idle_clamps            uses the chip's clamp, or none, where no membrane reaches it
+prove.py:idle_clamps                  uses the chip's clamp, or none, where no membrane reaches it
 resets.py:relay_neuron                the chip's neuron that sends in a step what it receives in it
 prove.py:prove                        after quantization: what its integers prove
 """

@@ -13,10 +13,9 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.nonlinear import comparable_layers
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.fold_filters import fold_filters
-from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
-from nwcompile.passes.legalize.prove import same_comparison
+from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
 from nwcompile.passes.legalize.resets import free_resets, reset_now, self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.write_programs import write_programs

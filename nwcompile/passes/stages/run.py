@@ -27,9 +27,8 @@ from nwcompile.passes.fit.copy_signs import BOTH_SIGNS, copy_signs
 from nwcompile.passes.fit.merge_axons import merge_axons
 from nwcompile.passes.fit.relay_delays import count_relays, has_late, relay_delays
 from nwcompile.passes.fit.split_fan_in import split_fan_in
-from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.legalize import legalize
-from nwcompile.passes.legalize.prove import lasting_currents, prove
+from nwcompile.passes.legalize.prove import idle_clamps, lasting_currents, prove
 from nwcompile.passes.partition.floorline.objective import verify_step_time
 from nwcompile.passes.partition.partition import assign_sites, partition
 from nwcompile.passes.partition.suggest_fit import CAPACITIES, smallest_change, wider_messages

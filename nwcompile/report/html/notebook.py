@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 
 from nwcompile.cost.basis import find_silicon
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.mapping import Mapping

@@ -6,8 +6,8 @@ from time import perf_counter
 
 from nwcompile import flow
 from nwcompile.code_version import code_version
+from nwcompile.cost.energy import predict
 from nwcompile.cost.least import find_lower_bounds
-from nwcompile.cost.prediction import predict
 from nwcompile.errors import BackendError, NwError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nwcompile as nw
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_offset

@@ -10,8 +10,7 @@ from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import BackendError, ChipError, FitError
 from nwcompile.families.neighbors import kernel
-from nwcompile.families.neighbors.cost import list_tokens
-from nwcompile.families.neighbors.longest_path import TokenPaths, longest_path
+from nwcompile.families.neighbors.cost import TokenPaths, list_tokens, longest_path
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense

@@ -6,8 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.fit.copy_neurons import Wanted, build_copied_network
-from nwcompile.passes.fit.copy_plan import plan_copies
+from nwcompile.passes.fit.copy_neurons import Wanted, build_copied_network, plan_copies
 from tests.made.chips import small_chip
 from tests.made.nets import integers
 
@@ -112,7 +111,7 @@ def test_a_splitter_stands_where_copies_upwards_would_take_more_cores():
 @pytest.mark.parametrize("share, settles", [(1, False), (2, True), (3, True)])
 def test_copies_that_would_grow_without_end_are_given_up_at_once(share, settles, monkeypatch):
     """Each neuron of a ring of two feeds a core beside it; without the test of loops this never ends."""
-    monkeypatch.setattr("nwcompile.passes.fit.copy_plan.MOST_COPIES", 1 << 62)
+    monkeypatch.setattr("nwcompile.passes.fit.copy_neurons.MOST_COPIES", 1 << 62)
     edges = [dense("in", "a", 3, 1, 1), dense("a", "b", 1, 1, 2), dense("b", "a", 1, 1, 3, delay=2)]
     edges += [dense("a", "c", 1, 1, 4)]
     network = nw.Network.from_arrays(dict.fromkeys("abc", (LIF, 1)), edges, {"in": 3})

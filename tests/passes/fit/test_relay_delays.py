@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.frontend.lava.programs import sigma_delta, sigma_readout
+from nwcompile.frontend.lava.neurons import sigma_delta, sigma_readout
 from nwcompile.passes.fit.relay_delays import count_relays, relay_delays, relay_sizes
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule

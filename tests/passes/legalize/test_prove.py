@@ -9,8 +9,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.idle_clamps import idle_clamps
-from nwcompile.passes.legalize.prove import same_comparison
+from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
 

@@ -5,7 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import FitError
-from nwcompile.frontend.lava.programs import sigma_delta, sigma_readout
+from nwcompile.frontend.lava.neurons import sigma_delta, sigma_readout
 from nwcompile.ir.chip import Chip
 from nwcompile.passes.legalize.write_programs import find_common_shift
 

@@ -5,7 +5,7 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.halving import halve
 from nwcompile import cli
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.cost.summary import summarize
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net

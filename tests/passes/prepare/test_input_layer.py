@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.manifest import HOST
 from nwcompile.passes.stages.run import REAL_EXAMPLE

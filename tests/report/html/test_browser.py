@@ -7,7 +7,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cost.compare import measured_figures, moved_neurons
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.shown import grouped, number, round_figure

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nwcompile.cost.prediction import predict
+from nwcompile.cost.energy import predict
 from nwcompile.report import format_json
 from nwcompile.report.html.data import collect_data, pack_integers
 from nwcompile.report.json import collect, traffic
