@@ -30,7 +30,7 @@ import torch
 
 import nwcompile as nw
 from benchmarks.record import RESULTS, show, write
-from nwcompile.ir.noc.board import chips_used
+from nwcompile.ir.chip_sections import chips_used
 from tests.zoo import inputs
 from tests.zoo.net import Net, norms_from_input, scale_weights, spike_rate
 

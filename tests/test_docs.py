@@ -15,9 +15,8 @@ import yaml
 
 import nwcompile as nw
 from nwcompile import cli
-from nwcompile.cli import arguments
+from nwcompile.cli import VERBS, arguments
 from nwcompile.cli.outputs.progress import STAGES
-from nwcompile.cli.verbs import VERBS
 from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS

@@ -3,8 +3,8 @@
 Exit code 0: success; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
 130: interrupted.
 
-shared by all verbs                        verbs.py (their list), inputs/, outputs/
-flags                                      arguments.py (of each verb), flags/ (shared)
+shared by all verbs                        VERBS (their list), inputs/, outputs/
+flags                                      arguments.py (of each verb), flags.py (shared)
 a model for a chip                         compile.py, check.py, estimate.py, show.py, bits.py (bits_file.py: its file)
 running a program                          simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
 many points; other tools; recorded spikes  sweep.py; export.py; verify.py
@@ -20,13 +20,31 @@ import warnings
 from importlib import import_module
 
 from nwcompile import __version__
-from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_controls, unknown_choice
 
 ERROR_CODE = "NW1002"
 INTERRUPTED = 130  # exit code after Ctrl-C, by convention of shells
 BUG_REPORT = ("numpy", "numba", "scipy", "networkx", "pymetis", "torch", "nir")  # packages whose versions matter
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
+VERBS = {
+    "compile": "compile a model for a chip",
+    "check": "check whether a model fits a chip, and list every violation",
+    "estimate": "compare a model on many chips: cores, time, energy, bottleneck",
+    "sweep": "evaluate a grid of settings and store every point",
+    "simulate": "run a program or a float model on an input",
+    "evaluate": "measure the accuracy of the float model and on the chip",
+    "bits": "find the narrowest weights of each layer that keep the accuracy",
+    "robustness": "measure the accuracy on devices with mismatch, stuck synapses and dead neurons",
+    "crosscheck": "compare backends layer by layer and show the first difference",
+    "report": "run a program on an input and write a report, or compare two programs (--diff)",
+    "export": "write a program as files for another simulator or for a chip's tools",
+    "verify": "compare a spike log of a chip or its hardware description with the program",
+    "show": "show the neurons, axons and memory of each core",
+    "noc": "simulate the network on chip alone, with a packet trace or generated load",
+    "chips": "list the chip models, show one, or print their JSON Schema",
+    "explain": "explain an error code: explain NW4001",
+    "completion": "print a script for shell completion",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,10 +7,13 @@ from functools import partial
 
 from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
-from nwcompile.cli.flags.shared import (
+from nwcompile.cli.flags import (
     DEFAULTS,
     METHODS,
     MODEL,
+    InAnyCase,
+    OneOf,
+    SomeOf,
     add_backend,
     add_calibration,
     add_chip,
@@ -22,8 +25,11 @@ from nwcompile.cli.flags.shared import (
     add_options,
     add_trace,
     add_widths,
+    read_setting,
+    to_float,
+    to_int,
+    to_numbers,
 )
-from nwcompile.cli.flags.types import InAnyCase, OneOf, SomeOf, read_setting, to_float, to_int, to_numbers
 from nwcompile.errors import NwWarning, OptionError, error_titles, unknown_choice
 from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, RECORDS, WINDOWS

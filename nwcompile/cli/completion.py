@@ -3,9 +3,9 @@
 import re
 from argparse import Namespace
 
+from nwcompile.cli import VERBS
 from nwcompile.cli.arguments import Parser, add_arguments
-from nwcompile.cli.flags.types import OneOf
-from nwcompile.cli.verbs import VERBS
+from nwcompile.cli.flags import OneOf
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 

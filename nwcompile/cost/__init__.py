@@ -14,7 +14,7 @@ comparison of two mappings                                             compare.p
 NeuroBench's complexity figures                                        neurobench.py
 chip-independent operations, also as syops and SpikingJelly count them tool_counts.py:count_operations, syops, op_counts
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
-several spikes per step; unicast and multicast                         sending.py:multi_spikes, compare_multicast
+several spikes per step; unicast and multicast                         summary.py:multi_spikes, compare_multicast
 answers of a chip's family to what the costs ask                family.py:find_cost
 types of fan-in axons, for chips with axon types                       axon_colors.py
 """

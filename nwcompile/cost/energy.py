@@ -19,8 +19,7 @@ from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
-from nwcompile.ir.noc.board import chips_used, count_chips
+from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy, chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Basis, Run
 

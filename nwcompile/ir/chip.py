@@ -53,10 +53,10 @@ from nwcompile.ir.chip_sections import (
     State,
     Variation,
     Weights,
+    count_chips,
     read_basis,
 )
 from nwcompile.ir.neuron import FixedPoint
-from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
 from nwcompile.ir.resources import RESOURCES, Resource
 from nwcompile.ir.shown import count_text, format_lines
@@ -324,7 +324,7 @@ class Chip:
 
     @property
     def is_board(self) -> bool:
-        """Whether several chips are joined into one mesh (nwcompile/ir/noc/board.py)."""
+        """Whether several chips are joined into one mesh (nwcompile/ir/chip_sections.py)."""
         return count_chips(self.noc) != (1, 1)
 
     @property

@@ -10,7 +10,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim.machine import Machine, Rows, align_rows, build_activity, count_samples, empty_rows
-from nwcompile.sim.reference.order import order_dependent
+from nwcompile.sim.reference.synaptic_sums import order_dependent
 from nwcompile.sim.values import verify_counts, verify_totals
 
 MOST_GROUPS = 256  # Groups of samples of a checkpoint; each has its own file.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nwcompile.cost.sending import compare_multicast
+from nwcompile.cost.summary import compare_multicast
 from nwcompile.sim import simulate
 from tests.made.programs import spread
 

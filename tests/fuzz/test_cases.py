@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nwcompile.ir.noc.board import count_chips
+from nwcompile.ir.chip_sections import count_chips
 from nwcompile.sim.sequence import run as sequence
 from tests.fuzz import cases
 from tests.fuzz.cases import case, main, outcome

@@ -6,7 +6,6 @@ the bound of every step, and its causes                         floorline.py:flo
 the cost of the barrier                                         floorline.py:other_sync
 the share of each layer in a core's work                        layers.py:layer_share
 the one change that shortens the step most                      advice.py:advise
-the cost of a single spike on every core                        spike_cost.py:spike_cost
 the activity of every core in every step, waiting included      profile.py:core_phases
 the causes of the slowest steps                                 profile.py:critical_paths
 latencies of messages, and crowded links                        profile.py:summarize_latency

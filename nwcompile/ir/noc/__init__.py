@@ -5,7 +5,6 @@
 | working routers of a mesh or torus | `Grid`, `build_grid` | routing.py |
 | output, hops and links of a route | `find_ports`, `count_hops`, `list_route_links` | routing.py |
 | dateline class of a message | `vc_classes` | routing.py |
-| boards: number of chips, and of chips in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
 """
 
 ERROR_CODE = "NW4005"

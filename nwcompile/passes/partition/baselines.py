@@ -19,9 +19,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import kernighan_lin as kernighan_lin_kernels
 from nwcompile.kernels.mapping import streaming
-from nwcompile.passes.partition.graph_partition import partition_graph
+from nwcompile.passes.partition.graph_partition import metis_parts, partition_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.metis import metis_parts
 from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, SynapseGraph, group_vertices
 
 LARGEST_IMBALANCE = 0.05  # hypergraph: of the parts' neurons, if cores have as much to spare

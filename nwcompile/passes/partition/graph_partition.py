@@ -2,7 +2,7 @@
 
 An algorithm that balances neurons ignores axons and synapse memory. So it is asked for more and more parts until they
 can be made to fit: neurons without room on their core move to the first core that has room. If no number of parts fits,
-fewer parts are made and neurons without room go to cores that are left over.
+fewer parts are made and neurons without room go to cores that are left over. METIS and stripes make such parts.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
-from nwcompile.errors import FitError, Violation
+from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Sparse
@@ -26,11 +26,13 @@ from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.sequential import cut_slices, halve_heaviest, number_in_order, site_orders
-from nwcompile.passes.partition.synapse_graph import n_twins, synapse_graph
+from nwcompile.passes.partition.synapse_graph import SynapseGraph, n_twins, synapse_graph
 from nwcompile.threads import raise_if_canceled
 
 GROWTH = 1.25
 BISECTION_SYNAPSES = 20_000_000  # synapses visited by all attempts together to save single cores
+# Per mille by which a part may be too large: METIS's own default for k-way cuts.
+LARGEST_IMBALANCE = 30
 
 
 def fit_parts(
@@ -231,3 +233,85 @@ def _lacks_memory(fan, least_bits, core_of: np.ndarray, bits: np.ndarray, n_kern
     n_least = n_kernels.sum(0) + np.bincount(group[~is_there], minlength=len(table))
     others = bits.sum() - table[np.arange(len(table)), n_kernels].sum()
     return bool(others + n_least @ least_bits > limit.sum())
+
+
+def partition_by_metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Cut neurons with METIS into parts with little spike traffic between them; return cores int32[n] of every layer.
+
+    After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimizes the edge cut; an edge is a synapse weighted
+    by the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) balances neurons only. The
+    edge cut differs from the cost of a chip with one message per spike and core.
+    Input lines are vertices without weight: they take no room, but attract their targets to one part. Raises
+    OptionError for more edges than METIS can take.
+    """
+    cut = partial(metis_parts, seed=options.seed)
+    return partition_graph(network, chip, activity, options, "metis", cut)
+
+
+def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
+    """Return int32[vertex]: METIS's part of each vertex, in proportion to the cores' `room` int64[part]."""
+    import pymetis
+
+    spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
+    share = None if (room == room[0]).all() else (room / room.sum()).tolist()
+    options = pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))
+    edges = pymetis.CSRAdjacency(graph.start, graph.other)
+    try:
+        _, part = pymetis.part_graph(
+            len(room), edges, vweights=graph.n_neurons, eweights=graph.weight, tpwgts=share, options=options
+        )
+    except RuntimeError as error:  # out of memory, and other failures of METIS
+        raise OptionError(
+            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(room)} parts ({error}); "
+            "use partitioner='sequential'"
+        ) from None
+    return np.asarray(part, np.int32)
+
+
+def cut_stripes(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
+    """Deal the pixels of a map, each with `n_bands` separate bands of its channels, over the cores in turn.
+
+    It is the simplest way to balance the cores within each step (DESIGN 7), and not from a paper. Neighboring neurons
+    of a map spike together; here they do so on different cores.
+
+    With one band all channels of a pixel stay together; with two there are twice as many messages for better balance.
+    """
+    cluster = striped_clusters(network, n_bands)
+
+    def parts_for(limits: np.ndarray) -> np.ndarray:
+        return _take_turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
+
+    method = "striped" if n_bands == 1 else "striped-halves"
+    return fit_parts(network, chip, activity, options, method, parts_for)
+
+
+def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
+    """Return int64[neuron]: the cluster of every neuron, numbered through all layers.
+
+    A cluster of a map [C, ...] is one band of the channels of a pixel, pixel after pixel and the bands of each in
+    order; in a layer of one axis every neuron is a cluster.
+    """
+    parts, n_clusters = [], 0
+    for name in network.layers:
+        shape = network.node(name).shape
+        channels, pixels = (shape[0], int(np.prod(shape[1:]))) if len(shape) > 1 else (1, int(np.prod(shape)))
+        bands = min(n_bands, channels)
+        band = np.arange(channels) * bands // channels
+        parts.append((np.arange(pixels)[None] * bands + band[:, None]).reshape(-1) + n_clusters)
+        n_clusters += pixels * bands
+    return np.concatenate(parts)
+
+
+def _take_turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Return int32[cluster]: the core of each turn, with turns in proportion to cores' `room` int64[core], evenly.
+
+    Equal cores take turns. Turn j of a core of weight w comes at time (j + 1) / w.
+    """
+    if (room == room[0]).all():
+        return (np.arange(n_clusters) % len(room)).astype(np.int32)
+    share = room / room.sum()
+    n_turns = np.ceil(share * n_clusters).astype(np.int64) + 1
+    core = np.repeat(np.arange(len(room)), n_turns)
+    turn = np.arange(len(core)) - np.repeat(np.cumsum(n_turns) - n_turns, n_turns) + 1
+    order = np.lexsort((core, turn / np.maximum(share, 1e-12)[core]))
+    return core[order][:n_clusters].astype(np.int32)

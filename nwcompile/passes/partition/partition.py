@@ -29,10 +29,9 @@ from nwcompile.passes.partition.baselines import (
     partition_hypergraph,
 )
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
+from nwcompile.passes.partition.graph_partition import cut_stripes, partition_by_metis
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices
-from nwcompile.passes.partition.striped import cut_stripes
 
 PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
     "sequential": cut_slices,

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import chip_size, count_chips, fewest_chips
 from nwcompile.ir.flat import layer_numbers, neuron_places
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.board import chip_size, count_chips, fewest_chips
 from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity

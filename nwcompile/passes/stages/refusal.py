@@ -14,10 +14,10 @@ from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, NwError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import count_chips, fewest_chips
 from nwcompile.ir.host import drop_registers
 from nwcompile.ir.manifest import name_own_layers
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import least_cores

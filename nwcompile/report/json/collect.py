@@ -15,8 +15,7 @@ from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.families import load_parts
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
-from nwcompile.ir.noc.board import chips_used, count_chips
+from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS, chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Basis, Run

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nwcompile.ir.chip import HWMODELS, Chip
-from nwcompile.ir.noc.board import chips_used, count_chips, fewest_chips
+from nwcompile.ir.chip_sections import chips_used, count_chips, fewest_chips
 from tests.made.chips import small_chip
 
 BOARD = small_chip(noc__columns=8, noc__rows=6, noc__cores_per_router=1, noc__chip_columns=4, noc__chip_rows=2).noc

@@ -8,8 +8,8 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition import graph_partition
+from nwcompile.passes.partition.graph_partition import _take_turns, striped_clusters
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.partition.striped import _take_turns, striped_clusters
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, conv_net, dense_net, integers
 

@@ -5,9 +5,9 @@ from nwcompile.cost.time.work import RECEIVE, SEND
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import chips_used
 from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit import emit

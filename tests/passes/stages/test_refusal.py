@@ -8,10 +8,10 @@ import pytest
 import nwcompile as nw
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import chips_used
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.stages import refusal

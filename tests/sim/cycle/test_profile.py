@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.sending import compare_multicast
+from nwcompile.cost.summary import compare_multicast
 from nwcompile.cost.time.work import RECEIVE, SEND, compute_work
 from nwcompile.errors import OptionError
 from nwcompile.kernels.cores.probes import N_BINS, bin_of

@@ -30,10 +30,9 @@ from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
 from nwcompile.passes.partition.floorline.objective import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.graph_partition import cut_stripes, partition_by_metis, striped_clusters
 from nwcompile.passes.partition.logical_cores import LogicalCores, TriedCores, logical_cores
-from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices, number_in_order
-from nwcompile.passes.partition.striped import cut_stripes, striped_clusters
 from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, twice_the_cores, whole_chips
 from nwcompile.passes.prepare.schedule import schedule, stagger_layers
 from nwcompile.threads import raise_if_canceled

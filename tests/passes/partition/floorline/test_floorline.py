@@ -25,9 +25,9 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.floorline.objective import fixed_pj, objective_weights
 from nwcompile.passes.partition.floorline.search import Partition
+from nwcompile.passes.partition.graph_partition import cut_stripes
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.sequential import cut_slices
-from nwcompile.passes.partition.striped import cut_stripes
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.mapped import bursty, groupings, tiny_case

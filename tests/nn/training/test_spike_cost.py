@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.time.spike_cost import idle_cycles, spike_cost
 from nwcompile.cost.time.work import compute_work
+from nwcompile.nn.training.busiest_core import idle_cycles, spike_cost
 from tests.made.chips import small_chip
 from tests.made.programs import chip_without, run_of, three_cores
 
