@@ -154,19 +154,13 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
     parser.add_argument("--trace-steps", type=to_int, metavar="N", help="hardware steps in the trace (default: 200)")
     parser.add_argument(
-        "--model-dt",
-        type=to_float,
-        metavar="SECONDS",
-        help="duration of a model step, for real-time factors",
+        "--model-dt", type=to_float, metavar="SECONDS", help="duration of a model step, for real-time factors"
     )
 
 
 def add_backend(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
-        "--backend",
-        type=OneOf("backend", BACKENDS),
-        metavar="NAME",
-        help=f"{', '.join(BACKENDS)} (default: {default})",
+        "--backend", type=OneOf("backend", BACKENDS), metavar="NAME", help=f"{', '.join(BACKENDS)} (default: {default})"
     )
     parser.add_argument(
         "--device",

@@ -63,12 +63,7 @@ def run(args: Namespace) -> int:
     parts = {part.KEY: None if program is None else part.collect(program, result) for part in load_parts("report")}
     if args.json:
         board = None if program is None else collect_board(board_energy(program, result))
-        figures = {
-            **summarize_run(result),
-            "board": board,
-            **parts,
-            **{k: v for k, v in more.items() if k != "energy"},
-        }
+        figures = {**summarize_run(result), "board": board, **parts, **{k: v for k, v in more.items() if k != "energy"}}
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
         print("\n".join([_format_run(result, model), *(text for p in parts.values() if p for text in p["text"])]))

@@ -30,10 +30,7 @@ NJ = 1e6  # nanojoules of 1 mW in 1 s
 
 
 def step_energy_pj(
-    counters: dict[str, np.ndarray],
-    chip: Chip,
-    flits: np.ndarray | None = None,
-    step_cycles: np.ndarray | None = None,
+    counters: dict[str, np.ndarray], chip: Chip, flits: np.ndarray | None = None, step_cycles: np.ndarray | None = None
 ) -> dict[str, np.ndarray] | None:
     """Return picojoules of each kind of event per hardware step, and their `total`: float64[H], sums over cores.
 

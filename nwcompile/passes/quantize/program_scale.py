@@ -18,14 +18,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.gate_currents import (
-    build_gate,
-    build_mark,
-    choose_lift,
-    is_gate,
-    is_mark,
-    sends_numbers,
-)
+from nwcompile.passes.quantize.gate_currents import build_gate, build_mark, choose_lift, is_gate, is_mark, sends_numbers
 from nwcompile.passes.quantize.program_curves import use_inverses
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
@@ -186,12 +179,7 @@ def quantize_at_format(
 
 
 def build_layer(
-    node: Node,
-    measured: Measured,
-    edges: Sequence[Connection],
-    rounded: list[Rounded],
-    whole: Whole,
-    chosen: Format,
+    node: Node, measured: Measured, edges: Sequence[Connection], rounded: list[Rounded], whole: Whole, chosen: Format
 ) -> FixedLayer:
     """Build the layer from its integers. Raises ModelError if an operation exceeds its proven range."""
     whole.program.verify(node.name, node.shape)

@@ -199,11 +199,7 @@ class Measured:
 
     @classmethod
     def from_program(
-        cls,
-        program: NeuronProgram,
-        unit: float,
-        states: dict[str, np.ndarray] | None,
-        learned: Collection[str] = (),
+        cls, program: NeuronProgram, unit: float, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
     ) -> "Measured":
         """Choose the factor, 0.5..1, for which a weight unit is a power of two, if the program has a scale."""
         whole = use_inverses(program, learned)

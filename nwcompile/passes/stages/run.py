@@ -181,10 +181,7 @@ def simplify_integers(draft: Draft) -> Draft:
     """Apply rewritings that are exact for these integers."""
     fixed, changes = prove(draft.legal, draft.network, draft.chip, draft.options)
     return replace(
-        draft,
-        network=fixed,
-        changes=[*draft.changes, *changes],
-        lasting=lasting_currents(draft.legal, fixed),
+        draft, network=fixed, changes=[*draft.changes, *changes], lasting=lasting_currents(draft.legal, fixed)
     )
 
 

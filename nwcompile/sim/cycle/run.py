@@ -212,12 +212,7 @@ class ChipRun:
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         return State(
             cores=ChipCores(
-                tables=core_tables,
-                pool=self.pool,
-                times=times,
-                fan_out=self.axons.fan_out,
-                io=self.axons.io,
-                work=work,
+                tables=core_tables, pool=self.pool, times=times, fan_out=self.axons.fan_out, io=self.axons.io, work=work
             ),
             net=SpikingNet(
                 self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive(), self.late

@@ -188,8 +188,7 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
     if chip.family.has_own_times:
         advice = "raise step_limit_us, or use fewer neurons or spikes"
     return FitError(
-        chip.name,
-        [Violation("predicted step time", f"network -> {cores}", step_us, limit_us, advice, unit=" us")],
+        chip.name, [Violation("predicted step time", f"network -> {cores}", step_us, limit_us, advice, unit=" us")]
     )
 
 
