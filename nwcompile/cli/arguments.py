@@ -71,14 +71,8 @@ def parse_arguments(verb: str, description: str, argv: list[str]) -> argparse.Na
 def add_arguments(parser: Parser, verb: str) -> None:
     """Add the arguments of a verb: the common ones and its own."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        type=read_setting,
-        help="override a key of the chip file, like noc.buffer_flits=4",
-    )
+    text = "override a key of the chip file, like noc.buffer_flits=4"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=read_setting, help=text)
     PARSERS[verb](parser)
 
 
@@ -125,12 +119,8 @@ def _add_check(parser: Parser) -> None:
 
 def _add_estimate(parser: Parser) -> None:
     add_model(parser)
-    parser.add_argument(
-        "--chips",
-        default="all",
-        metavar="NAME,...",
-        help="chip names or .toml files (default: all of `nwcompile chips list`; boards if their chip is too small)",
-    )
+    text = "chip names or .toml files (default: all of `nwcompile chips list`; boards if their chip is too small)"
+    parser.add_argument("--chips", default="all", metavar="NAME,...", help=text)
     parser.add_argument("--input", metavar="X.npz", help="sample inputs (or demo), for times, energies and operations")
     parser.add_argument("--samples", type=to_int, metavar="N", help="use the first N samples only")
     add_options(parser, replace(DEFAULTS, partitioner="coarse"))
@@ -141,18 +131,10 @@ def _add_sweep(parser: Parser) -> None:
     add("plan", metavar="PLAN.toml", help="model, chip, input and the [grid] of settings; see docs/sweep.md")
     add("-o", "--output", required=True, metavar="DIR", help="folder of sweep.jsonl and sweep.html, new or to continue")
     add("--processes", type=to_int, metavar="N", help="points computed in parallel (default: all CPU cores)")
-    add(
-        "--cluster",
-        metavar="dask|ADDRESS",
-        help="compute points on a dask cluster: `dask` starts one here, tcp://host:8786 is a scheduler",
-    )
-    add(
-        "--keep",
-        type=OneOf("keep", ("front", "all", "none")),
-        default="front",
-        metavar="NAME",
-        help="points whose programs and reports are stored: front (the best, default), all, none",
-    )
+    text = "compute points on a dask cluster: `dask` starts one here, tcp://host:8786 is a scheduler"
+    add("--cluster", metavar="dask|ADDRESS", help=text)
+    text = "points whose programs and reports are stored: front (the best, default), all, none"
+    add("--keep", type=OneOf("keep", ("front", "all", "none")), default="front", metavar="NAME", help=text)
 
 
 def _add_simulate(parser: Parser) -> None:
@@ -160,13 +142,8 @@ def _add_simulate(parser: Parser) -> None:
     add_input(parser)
     add_backend(parser, "cycle for a program, reference for a float network")
     _add_window(parser)
-    parser.add_argument(
-        "--record",
-        type=OneOf("record", RECORDS),
-        default="spikes",
-        metavar="NAME",
-        help="spikes (default); all: spikes and states; totals: sums only, for any number of steps (backend cycle)",
-    )
+    text = "spikes (default); all: spikes and states; totals: sums only, for any number of steps (backend cycle)"
+    parser.add_argument("--record", type=OneOf("record", RECORDS), default="spikes", metavar="NAME", help=text)
     parser.add_argument(
         "--profile", action="store_true", help="show where the cycles go: phases, latencies, links, critical paths"
     )
@@ -178,13 +155,8 @@ def _add_simulate(parser: Parser) -> None:
 
 
 def _add_window(parser: Parser) -> None:
-    parser.add_argument(
-        "--window",
-        type=OneOf("window", WINDOWS),
-        default="aligned",
-        metavar="NAME",
-        help="aligned: the model's T steps of every layer (default); hardware: T steps of the chip",
-    )
+    text = "aligned: the model's T steps of every layer (default); hardware: T steps of the chip"
+    parser.add_argument("--window", type=OneOf("window", WINDOWS), default="aligned", metavar="NAME", help=text)
 
 
 def _add_stream(parser: Parser, what: str) -> None:
@@ -196,11 +168,8 @@ def _add_stream(parser: Parser, what: str) -> None:
 
 
 def _add_checkpoint(parser: Parser) -> None:
-    parser.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="folder for finished work; if killed, the same command continues from it and writes the same bytes",
-    )
+    text = "folder for finished work; if killed, the same command continues from it and writes the same bytes"
+    parser.add_argument("--checkpoint", metavar="DIR", help=text)
 
 
 def _add_evaluate(parser: Parser) -> None:
@@ -234,13 +203,8 @@ def _add_robustness(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
-    parser.add_argument(
-        "--samples",
-        type=to_int,
-        default=100,
-        metavar="N",
-        help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
-    )
+    text = f"devices to draw, at most {MAX_DEVICES} (default: 100)"
+    parser.add_argument("--samples", type=to_int, default=100, metavar="N", help=text)
     parser.add_argument("--seed", type=to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     for name, text in (
         ("weight", "relative standard deviation of every stored weight, 0.1 for 10 %%"),
@@ -294,19 +258,13 @@ def _add_report(parser: Parser) -> None:
     add_float_model(parser)
     add_trace(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html, or diff.*")
-    parser.add_argument(
-        "--diff",
-        nargs=2,
-        metavar=("A.nwc", "B.nwc"),
-        help="compare two mappings of a network, predicted from A's calibration or measured on --input; "
-        "exit code 1 if B is worse; -o writes diff.json and diff.html",
+    text = (
+        "compare two mappings of a network, predicted from A's calibration or measured on --input; "
+        "exit code 1 if B is worse; -o writes diff.json and diff.html"
     )
-    parser.add_argument(
-        "--gate",
-        type=SomeOf("figure", NAMES),
-        metavar="FIGURE,...",
-        help=f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
-    )
+    parser.add_argument("--diff", nargs=2, metavar=("A.nwc", "B.nwc"), help=text)
+    text = f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})"
+    parser.add_argument("--gate", type=SomeOf("figure", NAMES), metavar="FIGURE,...", help=text)
     parser.add_argument(
         "--tolerance", type=to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"
     )
@@ -350,12 +308,8 @@ def _add_noc(parser: Parser) -> None:
     parser.add_argument(
         "--traffic", type=OneOf("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
     )
-    parser.add_argument(
-        "--load",
-        type=partial(to_numbers, to_float),
-        metavar="X[,X...]",
-        help="generated flits per core and cycle, above 0; several like 0.1,0.2,0.3 make a table of latencies",
-    )
+    text = "generated flits per core and cycle, above 0; several like 0.1,0.2,0.3 make a table of latencies"
+    parser.add_argument("--load", type=partial(to_numbers, to_float), metavar="X[,X...]", help=text)
     for name, default, text in (
         ("flits", 1, "flits per generated packet"),
         ("warmup", 1000, "cycles before measuring"),

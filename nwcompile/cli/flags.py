@@ -120,20 +120,10 @@ def add_float_model(parser: argparse.ArgumentParser) -> None:
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dt", type=to_float, metavar="SECONDS", help="time step of a .nir file")
-    parser.add_argument(
-        "--dialect",
-        type=InAnyCase("dialect", tuple(DIALECTS)),
-        metavar="NAME",
-        help=f"framework that wrote the .nir file: {', '.join(DIALECTS)}",
-    )
-    parser.add_argument(
-        "--neuron",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        type=read_setting,
-        help="set a NeuronSpec field that the file lacks: reset=zero, or n.reset=zero for node n only",
-    )
+    text = f"framework that wrote the .nir file: {', '.join(DIALECTS)}"
+    parser.add_argument("--dialect", type=InAnyCase("dialect", tuple(DIALECTS)), metavar="NAME", help=text)
+    text = "set a NeuronSpec field that the file lacks: reset=zero, or n.reset=zero for node n only"
+    parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=read_setting, help=text)
 
 
 def add_chip(parser: argparse.ArgumentParser, required: bool) -> None:
@@ -162,13 +152,8 @@ def add_backend(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--backend", type=OneOf("backend", BACKENDS), metavar="NAME", help=f"{', '.join(BACKENDS)} (default: {default})"
     )
-    parser.add_argument(
-        "--device",
-        type=OneOf("device", DEVICES),
-        default="cpu",
-        metavar="NAME",
-        help=" or ".join(DEVICES) + ", for backend sequence (default: cpu)",
-    )
+    text = " or ".join(DEVICES) + ", for backend sequence (default: cpu)"
+    parser.add_argument("--device", type=OneOf("device", DEVICES), default="cpu", metavar="NAME", help=text)
 
 
 def add_options(parser: argparse.ArgumentParser, default: Options = DEFAULTS) -> None:
@@ -192,49 +177,24 @@ def add_options(parser: argparse.ArgumentParser, default: Options = DEFAULTS) ->
         add(f"--{name}", type=one_of(name, words), metavar="NAME", help=listed)
     add_multi_spike(parser)
     add_legalization(parser)
-    add(
-        "--fixed-sites",
-        action="append",
-        type=read_fixed_sites,
-        metavar="LAYER=X,Y,PORT",
-        help="place the cores of a layer at these sites, in order: out=7,0,0+7,0,1",
-    )
-    add(
-        "--cores",
-        type=to_int,
-        dest="n_cores",
-        metavar="N",
-        help="number of cores to use (default: the partitioner chooses)",
-    )
-    add(
-        "--stagger",
-        type=to_stagger,
-        metavar="N",
-        help=f"spread each layer's neurons over N steps; auto: 1, 2 or 4, whichever pays (default: {default.stagger})",
-    )
-    add(
-        "--step-limit",
-        type=to_float,
-        dest="step_limit_us",
-        metavar="US",
-        help="with --optimize traffic or cores: longest allowed step in microseconds, as predicted (default: no limit)",
-    )
-    add(
-        "--time-budget",
-        type=to_float,
-        dest="time_budget_s",
-        metavar="SECONDS",
-        help="time limit of the partitioner, and again of the placer (default: none)",
-    )
+    text = "place the cores of a layer at these sites, in order: out=7,0,0+7,0,1"
+    add("--fixed-sites", action="append", type=read_fixed_sites, metavar="LAYER=X,Y,PORT", help=text)
+    text = "number of cores to use (default: the partitioner chooses)"
+    add("--cores", type=to_int, dest="n_cores", metavar="N", help=text)
+    text = f"spread each layer's neurons over N steps; auto: 1, 2 or 4, whichever pays (default: {default.stagger})"
+    add("--stagger", type=to_stagger, metavar="N", help=text)
+    text = "with --optimize traffic or cores: longest allowed step in microseconds, as predicted (default: no limit)"
+    add("--step-limit", type=to_float, dest="step_limit_us", metavar="US", help=text)
+    text = "time limit of the partitioner, and again of the placer (default: none)"
+    add("--time-budget", type=to_float, dest="time_budget_s", metavar="SECONDS", help=text)
 
 
 def add_widths(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bits",
-        metavar="N|FILE.toml",
-        help="weight width, at most the chip's, or a file with one width per layer; "
-        "`nwcompile bits` starts at these widths and writes such a file",
+    text = (
+        "weight width, at most the chip's, or a file with one width per layer; "
+        "`nwcompile bits` starts at these widths and writes such a file"
     )
+    parser.add_argument("--bits", metavar="N|FILE.toml", help=text)
 
 
 def add_multi_spike(parser: argparse.ArgumentParser) -> None:
@@ -256,21 +216,15 @@ def add_legalization(parser: argparse.ArgumentParser) -> None:
         help="features to approximate if the chip lacks them; the report shows the loss: "
         f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING}, but delay (default: nothing)",
     )
-    parser.add_argument(
-        "--max-loss",
-        metavar="LOSS",
-        help="largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
+    text = "largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)"
+    parser.add_argument("--max-loss", metavar="LOSS", help=text)
+    text = (
+        "how the output becomes an answer, instead of the module's own way: "
+        f"{', '.join(RULES)}; or with a number of classes, like sum:10"
     )
-    parser.add_argument(
-        "--readout",
-        metavar="RULE",
-        help="how the output becomes an answer, instead of the module's own way: "
-        f"{', '.join(RULES)}; or with a number of classes, like sum:10",
+    parser.add_argument("--readout", metavar="RULE", help=text)
+    text = (
+        f"how real-valued or static input reaches the chip: {', '.join(choices.INPUT_LAYERS)} "
+        "(default: the first that the chip supports)"
     )
-    parser.add_argument(
-        "--input-layer",
-        type=OneOf("input-layer", choices.INPUT_LAYERS),
-        metavar="NAME",
-        help=f"how real-valued or static input reaches the chip: {', '.join(choices.INPUT_LAYERS)} "
-        "(default: the first that the chip supports)",
-    )
+    parser.add_argument("--input-layer", type=OneOf("input-layer", choices.INPUT_LAYERS), metavar="NAME", help=text)
