@@ -56,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     as_json = "--json" in argv
     with warnings.catch_warnings():
         warnings.simplefilter("always", NwWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_: print(
+            f"nwcompile: warning: {escape_controls(str(message))}", file=sys.stderr
+        )
         try:
             return _run_verb(argv)
         except NwError as e:
@@ -118,7 +120,3 @@ def _report_error(error: NwError, as_json: bool) -> int:
         print(json.dumps(table, indent=1))
     print(f"nwcompile: error[{error.code}]: {error}", file=sys.stderr)
     return error.exit_code
-
-
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"nwcompile: warning: {escape_controls(str(message))}", file=sys.stderr)

@@ -31,7 +31,9 @@ def run(args: Namespace) -> int:
     if path.suffix != ".toml":
         raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it", code="NW1007")
     data = read_input(args)
-    labels = _read_labels(args, data)
+    if args.labels is None and data.y is None:
+        raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
+    labels = None if args.labels is None else read_labels(args.labels)
     network = read_network(args.model, args, data.example)
     data = _add_labels(args, data, labels, network.layout)
     n_classes = count_classes(network)
@@ -76,13 +78,6 @@ def _read_percent(text: str) -> float:
             f"--drop {text}: expected the percentage of accuracy that may be lost, 0 to 100, like 1%", code="NW1007"
         )
     return value
-
-
-def _read_labels(args: Namespace, data: Data) -> np.ndarray | None:
-    """The labels of `--labels`; None if the file of `--input` has them. Raises ModelError if neither has."""
-    if args.labels is None and data.y is None:
-        raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
-    return None if args.labels is None else read_labels(args.labels)
 
 
 def _add_labels(args: Namespace, data: Data, labels: np.ndarray | None, layout: str) -> Data:

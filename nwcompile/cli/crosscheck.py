@@ -44,17 +44,12 @@ def run(args: Namespace) -> int:
         given = {"float": gap.answers_float, "chip": gap.answers_fixed}
         accuracy = {name: share_right(np.array(answer), labels) for name, answer in given.items()}
     if args.json:
-        print(as_json({**_as_values(result, accuracy), "chip": program.chip.name, "warnings": program.warnings}))
+        told = None if gap is None else {**asdict(gap), "n_alike": gap.n_alike, "accuracy": accuracy}
+        more = {"float_difference": told, "chip": program.chip.name, "warnings": program.warnings}
+        print(as_json({**asdict(result), **more}))
     else:
         print("\n\n".join(_format_result(result, program, accuracy)))
     return 0 if result.agree else 1
-
-
-def _as_values(result: Crosscheck, accuracy: dict[str, float] | None) -> dict:
-    """The result as plain values."""
-    gap = result.float_difference
-    more = {} if gap is None else {"n_alike": gap.n_alike, "accuracy": accuracy}
-    return {**asdict(result), "float_difference": None if gap is None else {**asdict(gap), **more}}
 
 
 def _format_result(result: Crosscheck, program: Program, accuracy: dict[str, float] | None) -> list[str]:

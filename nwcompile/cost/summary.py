@@ -246,13 +246,14 @@ def summarize(program: Program, run: Run) -> Summary:
     seconds = run.seconds if bound is None or measured is not None else float(bound.step_us.sum()) * run.n_samples / 1e6
     known = replace(run, energy_pj=energy, link_flits=flits, seconds=seconds)  # so that no basis computes them again
     core_pj = core_energy_pj(run.counters, program.chip)
+    us_per_cycle = None if bound is None else bound.cycle_ns / 1000 / bound.n_samples / len(bound.bound_cycles)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
         fits=summarize_fit(program),
         layers=_layer_figures(program, activity, bound),
         core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
-        core_busy_us=_busy_us(bound),
+        core_busy_us=None if bound is None else bound.work.busy.sum(1).max(0) * us_per_cycle,
         core_pj=None if core_pj is None else core_pj * per_sample,
         link_flits=flits.mean(0) * per_sample,
         step_flits=flits,
@@ -338,13 +339,6 @@ def _layer_figures(program: Program, activity: Activity, bound: Floorline | None
             )
         )
     return tuple(rows)
-
-
-def _busy_us(bound: Floorline | None) -> np.ndarray | None:
-    """Return float64[core]: busy microseconds of the busiest unit of each core in a mean step."""
-    if bound is None:
-        return None
-    return bound.work.busy.sum(1).max(0) * (bound.cycle_ns / 1000 / bound.n_samples / len(bound.bound_cycles))
 
 
 def _predicted_bound(program: Program, window: str) -> dict:

@@ -8,7 +8,7 @@ import json
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 from os import PathLike
 from pathlib import Path
@@ -189,6 +189,7 @@ class Chip:
         return replace(chip, listing=replace(chip.listing, folder=path.parent))
 
     @classmethod
+    @lru_cache(maxsize=128)  # Reading and checking a chip takes 5 ms, and it is frozen.
     def from_toml(cls, text: str, where: str) -> "Chip":
         """A chip from the text of its TOML file; `where` names the file in errors."""
         try:

@@ -3,7 +3,6 @@
 import os
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +83,11 @@ def read_network(spec: str, args: Namespace, example: np.ndarray | None = None) 
     suffix = Path(spec).suffix.removeprefix(".")
     if plugins.has_plugin(plugins.FRONTENDS, "suffix", suffix, SUFFIXES):
         refuse_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
-        return _read_by_plugin(spec, plugins.load_plugin(plugins.FRONTENDS, "suffix", suffix))
+        read = plugins.load_plugin(plugins.FRONTENDS, "suffix", suffix)
+        made = plugins.name_failures(spec, read, ModelError, ERROR_CODE)(spec)
+        if not isinstance(made, Network):
+            raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
+        return made
     refuse_nir_flags(args, "a factory's module says it itself")
     made = plugins.import_function(spec, ModelError, ERROR_CODE)()
     if isinstance(made, Network):
@@ -204,11 +207,3 @@ def _is_pickled(path: Path) -> bool:
     except (OSError, ValueError, zipfile.BadZipFile):
         return False
     return start[:1] == b"\x80" and start[1:] in PICKLE_PROTOCOLS
-
-
-def _read_by_plugin(spec: str, read: Callable) -> Network:
-    """Read a network from a file with a plugin's function; raises ModelError."""
-    made = plugins.name_failures(spec, read, ModelError, ERROR_CODE)(spec)
-    if not isinstance(made, Network):
-        raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
-    return made

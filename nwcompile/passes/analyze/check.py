@@ -226,14 +226,10 @@ def _bits_of_ends(network: Network, chip: Chip) -> dict[tuple[str, str], int]:
     bits: dict[tuple[str, str], int] = {}
     for c in _layer_connections(network):
         ends = c.source, c.target
-        bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
+        n_stored = np.size(c.weight) if chip.weights.sharing else synapse_count(network, c)  # a shared kernel once
+        least = n_stored * synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)  # without blocks' overhead
+        bits[ends] = max(bits.get(ends, 0), least)
     return bits
-
-
-def _least_bits(network: Network, connection: Connection, chip: Chip) -> int:
-    """Return the minimal synapse memory of a connection: no block overhead, every shared kernel stored once."""
-    bits = synapse_bits(connection, SPARSE if isinstance(connection, Sparse) else DENSE, chip)
-    return bits * (np.size(connection.weight) if chip.weights.sharing else synapse_count(network, connection))
 
 
 def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:

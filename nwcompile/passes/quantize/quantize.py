@@ -230,7 +230,9 @@ class _Samples:
     @classmethod
     def from_network(cls, network: Network, samples: dict[str, np.ndarray], learned: Collection[str]) -> "_Samples":
         samples = _select_samples(network, samples)
-        seen = _observe_programs(network, learned)
+        programs = {name: network.node(name) for name in network.programs}
+        seen_nodes = {n: replace(node, neuron=record_arguments(node.neuron, learned)) for n, node in programs.items()}
+        seen = replace(network, nodes={**network.nodes, **seen_nodes})  # also records the arguments of tables
         run = make_once("float run", seen, samples, lambda: simulate(seen, samples, record="all"))
         for name, spikes in run.spikes.items():
             if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
@@ -275,13 +277,6 @@ def measure_rates(
         name: spike_rates(wanted.get(name), sent[name]) for name in fixed.layers if fixed.node(name).neuron.fires
     }
     return [row | measured.get(row["layer"], {}) for row in table]
-
-
-def _observe_programs(network: Network, learned: Collection[str]) -> Network:
-    """Return the network with float programs that also record the arguments of their tables."""
-    programs = {name: network.node(name) for name in network.programs}
-    seen = {name: replace(node, neuron=record_arguments(node.neuron, learned)) for name, node in programs.items()}
-    return replace(network, nodes={**network.nodes, **seen})
 
 
 def _select_samples(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
