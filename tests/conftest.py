@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import get_ident
@@ -18,11 +19,16 @@ from hypothesis import Phase, settings
 
 from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
+from nwcompile.passes.place import anneal
 from tests.long import EXAMPLES, IS_LONG, IS_WHOLE, n_drawn
 
 pytest.register_assert_rewrite("tests.made")  # before anything in it is imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
+
+# Tests of where cores are placed, and of figures that depend on it. All others anneal with a tenth of the moves.
+PLACED_WITH_ALL_MOVES = ("passes/place", "passes/partition", "zoo", "workbench", "examples", "test_checkpoint.py",
+                         "test_leaderboard.py", "test_silicon.py", "test_docs.py")  # fmt: skip
 
 # Bytecode is cached, whatever the environment says, like the machine code of kernels. Without it every worker rewrites
 # the asserts of all test modules, and every process that a test starts compiles the package.
@@ -94,4 +100,13 @@ def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[Non
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow, "run", run_and_saved)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy_networks_are_placed_with_few_moves(request) -> Iterator[None]:
+    """Anneal the few cores of a test's network with a tenth of the moves: the whole search takes 0.3 s on 128 sites."""
+    is_whole = request.path.relative_to(Path(__file__).parent).as_posix().startswith(PLACED_WITH_ALL_MOVES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anneal, "SITES", replace(anneal.SITES, moves_per_site=100 if is_whole else 10))
         yield

@@ -197,14 +197,12 @@ def test_circles_are_found():
     assert within("nwcompile.nn", "nwcompile.nn.ops.cpu") == "ops" and within("nwcompile.nn", "nwcompile.nn") is None
 
 
-def test_nn_offers_its_submodules_as_attributes():
+def test_nn_offers_its_submodules_as_attributes_and_quantize_aware_as_the_first_import():
     names = ["surrogate", "losses", "metrics", "data", "quantize_aware"]
+    first = "from nwcompile.nn import quantize_aware; print(quantize_aware.__name__)"
     listed = f"import nwcompile.nn as nn; names = set({names}); print(names <= set(dir(nn)), names <= set(nn.__all__))"
-    assert python(f"{listed}; print(all(getattr(nn, name) is not None for name in names))") == "True True\nTrue"
-
-
-def test_nn_quantize_aware_can_be_the_first_import():
-    assert python("from nwcompile.nn import quantize_aware; print(quantize_aware.__name__)") == "quantize_aware"
+    is_there = "print(all(getattr(nn, name) is not None for name in names))"
+    assert python("; ".join([first, listed, is_there])) == "quantize_aware\nTrue True\nTrue"
 
 
 def test_nn_unknown_name_is_an_attribute_error():
