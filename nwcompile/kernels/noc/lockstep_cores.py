@@ -17,17 +17,14 @@ from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.lockstep_router import BUSY_UNTIL, CLOCK, N_WAITING, Cores, list_due, serve_outputs
 from nwcompile.kernels.noc.lockstep_state import (
     HEAD,
-    INPUT_BITS,
     TAIL,
     Agenda,
     Routers,
-    Timers,
+    ask_later,
     fire_timers,
     next_cycle,
     push,
     room_at,
-    set_timer,
-    wake,
 )
 
 
@@ -36,7 +33,6 @@ class Lockstep(NamedTuple):
 
     routers: Routers
     agenda: Agenda
-    timers: Timers  # Timers, by physical core
     link: np.ndarray  # int64[output or source]: link number
     now: np.ndarray  # int64[N_NOW]: see `Cores`
     ticks: np.ndarray  # uint32[message]: receive time of each message
@@ -76,12 +72,8 @@ def begin_work(outbox, core, c, time):
 def inject(net, cores, c, site, time):
     """Let core `c` inject its message if it can, and schedule its next injection."""
     routers, agenda, outbox, core = net.routers, net.agenda, cores.work.outbox, cores.work.core[c]
-    source = routers.n_outputs + site << INPUT_BITS
-    ready = max(core.send_at, core.inject_at)
-    if ready > time:
-        set_timer(net.timers, agenda, time, ready, site, source)
-        return
-    output = routers.output[routers.n_outputs + site]
+    source = routers.n_outputs + site
+    output = routers.output[source]
     b = np.int64(output.down)
     there = routers.buffer[b]
     free = room_at(routers, there)
@@ -89,7 +81,7 @@ def inject(net, cores, c, site, time):
         if free == NEVER:
             there.is_waited_for = True
         else:
-            wake(agenda, free, source)
+            ask_later(agenda, time, free, source, 0)
         return
     k = core.message
     word = np.int64(outbox.message[k].to) | HEAD | TAIL
@@ -99,7 +91,7 @@ def inject(net, cores, c, site, time):
     cores.now[BUSY_UNTIL] = max(cores.now[BUSY_UNTIL], core.inject_at)
     count_sent(outbox, core)
     if begin_work(outbox, core, c, time):
-        set_timer(net.timers, agenda, time, max(core.send_at, core.inject_at), site, source)
+        ask_later(agenda, time, max(core.send_at, core.inject_at), source, 0)
 
 
 @inlined
@@ -118,16 +110,15 @@ def begin(net, cores, start):
         core = cores.work.core[c]
         if begin_work(outbox, core, c, start):
             site = np.int64(cores.tables.sites.site[c])
-            source = net.routers.n_outputs + site << INPUT_BITS
-            set_timer(net.timers, net.agenda, start, core.send_at, site, source)
+            ask_later(net.agenda, start, core.send_at, net.routers.n_outputs + site, 0)
     cores.now[BUSY_UNTIL] = start
 
 
 @part
 def move(net, links, cores, time, end):
     """Run cycle by cycle until nothing moves; returns False if that is not before the end of cycle `end`."""
-    routers, agenda, timers = net.routers, net.agenda, net.timers
-    rows, n_outputs = agenda.used.shape[0], 0
+    routers, agenda, timers = net.routers, net.agenda, net.agenda.timers
+    rows, n_outputs = agenda.count.shape[0], 0
     while True:
         if n_outputs == 0:
             soon = next_cycle(agenda, time - 1)
@@ -137,7 +128,7 @@ def move(net, links, cores, time, end):
         if time > end:
             return False
         if time == timers.next[0]:
-            fire_timers(timers, agenda, routers.n_outputs)
+            fire_timers(agenda)
         n_outputs, n_sources = list_due(routers, agenda, time & (rows - 1), n_outputs, 0)
         n_outputs = serve_outputs(routers, links, None, agenda, None, cores, n_outputs, time, end)
         for n in range(n_sources):

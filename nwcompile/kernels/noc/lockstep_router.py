@@ -27,10 +27,10 @@ from nwcompile.kernels.noc.lockstep_state import (
     TO,
     TO_BITS,
     ask,
+    ask_later,
     fill,
     push,
     room_at,
-    wake,
 )
 from nwcompile.kernels.noc.mesh import ANY, PORT_BITS
 
@@ -87,36 +87,22 @@ def serve_outputs(routers, links, vcs, agenda, packets, cores, n_outputs, time, 
 
 @inlined
 def list_due(routers, agenda, row, n, n_sources):
-    """Process the agenda row of a cycle; returns the numbers of listed outputs and sources."""
-    count = agenda.count[row]
-    for k in range(count.n_wakes):
-        sender = np.int64(agenda.wakes[row, k])
-        o = sender >> INPUT_BITS
+    """List the outputs and sources with requests in a row of the agenda; returns the numbers of both listed."""
+    for k in range(agenda.count[row]):
+        both = np.int64(agenda.asks[row, k])
+        o = both >> INPUT_BITS
         if o >= routers.n_outputs:
             agenda.sources[n_sources] = o - routers.n_outputs
             n_sources += 1
             continue
-        v = sender & INPUT
-        holder = routers.buffer[np.int64(routers.output[o].down) + v].holder
-        n = list_output(routers, agenda, o, np.int64(holder), n)
-    for k in range(count.n_asks):
-        both = np.int64(agenda.asks[row, k])
-        n = list_output(routers, agenda, both >> INPUT_BITS, both & INPUT, n)
-    count.n_wakes = 0
-    count.n_asks = 0
-    agenda.used[row] = 0
+        output = routers.output[o]
+        output.asks |= bit(both & INPUT)
+        agenda.outputs[n] = o
+        n += not output.is_listed
+        output.is_listed = True
+    agenda.count[row] = 0
+    agenda.used[row >> 6] &= ~bit(row & 63)
     return n, n_sources
-
-
-@inlined
-def list_output(routers, agenda, o, i, n):
-    """Add a request of input channel i to output o and list the output; returns the number of listed outputs."""
-    output = routers.output[o]
-    output.asks |= bit(i)
-    agenda.outputs[n] = o
-    n += not output.is_listed
-    output.is_listed = True
-    return n
 
 
 @inlined
@@ -266,7 +252,7 @@ def is_busy(links, o, first, buffer, time):
 
 @inlined
 def has_room(routers, agenda, o, output, v, i, time):
-    """Whether input channel i can send through channel v of an output. If not, its request pauses until it is woken."""
+    """Whether input channel i can send through channel v of an output. If not, it asks again when there is room."""
     there = routers.buffer[np.int64(output.down) + v]
     free = room_at(routers, there)
     if free <= time:
@@ -275,7 +261,7 @@ def has_room(routers, agenda, o, output, v, i, time):
     if free == NEVER:
         there.is_waited_for = True
     else:
-        wake(agenda, free, o << INPUT_BITS | v)
+        ask_later(agenda, time, free, o, i)
     return False
 
 
@@ -395,7 +381,7 @@ def send(routers, links, agenda, packets, cores, o, first, i, b, down, time, las
     buffer.count = count
     if buffer.is_waited_for:
         buffer.is_waited_for = False
-        wake(agenda, time + routers.credit_cycles, np.int64(buffer.sender))
+        ask(agenda, time + routers.credit_cycles, np.int64(buffer.sender), np.int64(buffer.holder))
     is_tail = word & TAIL != 0
     if count > 0:
         follower = routers.slot[head]

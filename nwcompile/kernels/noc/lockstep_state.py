@@ -14,7 +14,7 @@ from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.mesh import PORT_BITS, RouteTable, route_to
 
 NONE = np.uint64(0)  # The empty set of up to 64 channels or ports.
-INPUT_BITS = 6  # Bits of a channel below the output in `Agenda.asks` and `wakes`: a router has up to 64 channels.
+INPUT_BITS = 6  # Bits of a channel below the output in `Agenda.asks`: a router has up to 64 channels.
 INPUT = (1 << INPUT_BITS) - 1  # Mask of the channel in such an entry.
 PORT = (1 << PORT_BITS) - 1  # Mask of the port in a route.
 TO_BITS = 20  # Bits of the destination core in SLOT.word; above them are a route (8 bits), HEAD and TAIL.
@@ -50,7 +50,7 @@ BUFFER = np.dtype(
         ("head", np.uint32),  # slot of the first flit
         ("count", np.uint32),  # flits in the buffer
         ("place", np.uint32),  # slot to fill next
-        ("sender", np.uint32),  # output channel that fills the buffer: output << INPUT_BITS | channel
+        ("sender", np.uint32),  # output or source that fills the buffer
         ("in_port", np.uint8),  # input port of its router
         ("channel", np.uint8),  # output channel that the packet at the head holds
         ("accept", np.uint8),  # round-robin: the (port, channel) that its packets accept first
@@ -76,11 +76,10 @@ LINK = np.dtype(  # of an output or a source
     ],
     align=True,
 )
-AGENDA_ROW = np.dtype([("n_asks", np.int64), ("n_wakes", np.int64)], align=True)
 TIMER = np.dtype(
     [
-        ("due", np.int64),  # when the source wakes
-        ("after", np.int64),  # next source of the same block, -1: none
+        ("due", np.int64),  # cycle of the request
+        ("after", np.int64),  # next request of the same block, -1: none
     ],
     align=True,
 )
@@ -114,34 +113,33 @@ class VirtualChannels(NamedTuple):
 
 
 class Timers(NamedTuple):
-    """Sources that wait for longer than the agenda reaches.
+    """Requests that are due later than the agenda reaches; only networks with one channel have such requests.
 
-    Time is divided into blocks of as many cycles as the agenda has rows. A source waits in the list of its block and
-    moves to the agenda when that block begins. A source waits in at most one list.
+    Time is divided into blocks of as many cycles as the agenda has rows. A request waits in the list of its block and
+    moves to the agenda when that block begins. An output or source has at most one request in the lists.
     """
 
-    timer: np.ndarray  # TIMER[source]
-    first: np.ndarray  # int64[block % N_BLOCKS]: first source of the list, -1: none
-    used: np.ndarray  # uint64[1]: set of blocks % N_BLOCKS with a waiting source
+    timer: np.ndarray  # TIMER[output or source]
+    first: np.ndarray  # int64[block % N_BLOCKS]: first request of the list, as in `Agenda.asks`, -1: none
+    used: np.ndarray  # uint64[1]: set of blocks % N_BLOCKS with a request
     next: np.ndarray  # int64[1]: first cycle of the earliest of these blocks, or NEVER
 
 
 class Agenda(NamedTuple):
-    """Work of the next cycles. Row t % rows holds the work of cycle t; the number of rows is a power of two."""
+    """Requests of the next cycles. Row t % rows holds those of cycle t; the number of rows is a power of two."""
 
-    asks: np.ndarray  # uint32[row, buffer]: output << INPUT_BITS | input channel whose first flit begins to request
-    wakes: np.ndarray  # uint32[row, output or source channel]: senders that have a slot again
-    count: np.ndarray  # AGENDA_ROW[row]: number of entries of both
-    used: np.ndarray  # uint8[row]: 1 if the row has entries
-    used_words: np.ndarray  # uint64[row // 8]: the same memory as `used`
+    asks: np.ndarray  # uint32[row, request]: output << INPUT_BITS | input channel that asks for it; or a source
+    count: np.ndarray  # int64[row]: number of requests
+    used: np.ndarray  # uint64[row // 64]: set of rows with requests
     outputs: np.ndarray  # uint32[output]: outputs to serve in this cycle
     sources: np.ndarray  # uint32[core]: sources with a flit
+    timers: Timers
 
 
-def timers(n_sources: int) -> Timers:
-    """Empty timers for `n_sources` sources."""
+def idle_timers(n_senders: int) -> Timers:
+    """Timers of `n_senders` outputs and sources; none is set."""
     return Timers(
-        timer=np.zeros(n_sources, TIMER),
+        timer=np.zeros(n_senders, TIMER),
         first=np.full(N_BLOCKS, -1),
         used=np.zeros(1, np.uint64),
         next=np.full(1, NEVER),
@@ -149,77 +147,64 @@ def timers(n_sources: int) -> Timers:
 
 
 @inlined
-def ask(agenda, time, output, i):
-    """Note that the first flit of input channel i requests an output from cycle `time` on."""
-    row = time & (agenda.count.shape[0] - 1)
-    count = agenda.count[row]
-    agenda.asks[row, count.n_asks] = output << INPUT_BITS | i
-    count.n_asks += 1
-    agenda.used[row] = 1
+def ask(agenda, due, output, i):
+    """Let input channel i request an output, or a source send, in cycle `due`, which the agenda reaches."""
+    row = due & (agenda.count.shape[0] - 1)
+    agenda.asks[row, agenda.count[row]] = output << INPUT_BITS | i
+    agenda.count[row] += 1
+    agenda.used[row >> 6] |= bit(row & 63)
 
 
 @inlined
-def wake(agenda, time, sender):
-    """Wake `sender` in cycle `time`: an output channel whose holder waits for a slot, or a source.
-
-    If `time` is beyond the agenda, the sender wakes early and has to check again.
-    """
-    row = time & (agenda.count.shape[0] - 1)
-    count = agenda.count[row]
-    agenda.wakes[row, count.n_wakes] = sender
-    count.n_wakes += 1
-    agenda.used[row] = 1
-
-
-@inlined
-def next_cycle(agenda, time):
-    """Next cycle after `time` with an entry in the agenda; -1 if there is none."""
-    rows, n_words = agenda.used.shape[0], agenda.used_words.shape[0]
-    first = (time + 1) & (rows - 1)
-    word, before = first >> 3, np.uint64(8 * (first & 7))
-    used = agenda.used_words[word] >> before << before
-    for _ in range(n_words + 1):
-        if used != 0:
-            row = (word << 3) + (np.int64(lowest(used)) >> 3)
-            return time + 1 + ((row - first) & (rows - 1))
-        word = word + 1 if word + 1 < n_words else 0
-        used = agenda.used_words[word]
-    return np.int64(-1)
-
-
-@inlined
-def set_timer(timers, agenda, time, due, source, sender):
-    """Schedule a source for cycle `due`, seen from cycle `time`; its number in the agenda is `sender`."""
-    rows = agenda.used.shape[0]
+def ask_later(agenda, time, due, output, i):
+    """`ask` in any cycle `due` after cycle `time`."""
+    rows = agenda.count.shape[0]
     if due - time < rows:
-        wake(agenda, due, sender)
+        ask(agenda, due, output, i)
         return
-    bits = np.int64(lowest(np.uint64(rows)))
+    timers, bits = agenda.timers, np.int64(lowest(np.uint64(rows)))
     block = min(due >> bits, (time >> bits) + N_BLOCKS - 1)
     k = block & (N_BLOCKS - 1)
-    timer = timers.timer[source]
+    timer = timers.timer[output]
     timer.due = due
     timer.after = timers.first[k]
-    timers.first[k] = source
+    timers.first[k] = output << INPUT_BITS | i
     timers.used[0] |= bit(k)
     timers.next[0] = min(timers.next[0], block << bits)
 
 
 @inlined
-def fire_timers(timers, agenda, first_source):
-    """Move the sources of the block that begins now into the agenda. Source 0 has number `first_source` there."""
-    rows, start = agenda.used.shape[0], timers.next[0]
-    bits = np.int64(lowest(np.uint64(rows)))
+def next_cycle(agenda, time):
+    """Next cycle after `time` with a request in the agenda; -1 if there is none."""
+    rows, n_words = agenda.count.shape[0], agenda.used.shape[0]
+    first = (time + 1) & (rows - 1)
+    word, before = first >> 6, np.uint64(first & 63)
+    used = agenda.used[word] >> before << before
+    for _ in range(n_words + 1):
+        if used != NONE:
+            row = (word << 6) + np.int64(lowest(used))
+            return time + 1 + ((row - first) & (rows - 1))
+        word = word + 1 if word + 1 < n_words else 0
+        used = agenda.used[word]
+    return np.int64(-1)
+
+
+@inlined
+def fire_timers(agenda):
+    """Move the requests of the block that begins now into the agenda."""
+    timers, rows = agenda.timers, agenda.count.shape[0]
+    start, bits = timers.next[0], np.int64(lowest(np.uint64(rows)))
     block = start >> bits
     k = block & (N_BLOCKS - 1)
-    source = timers.first[k]
+    both = timers.first[k]
     timers.first[k] = -1
     timers.used[0] &= ~bit(k)
     timers.next[0] = NEVER
-    while source >= 0:
-        after = timers.timer[source].after
-        set_timer(timers, agenda, start, timers.timer[source].due, source, first_source + source << INPUT_BITS)
-        source = after
+    while both >= 0:
+        timer = timers.timer[both >> INPUT_BITS]
+        after = timer.after
+        ask_later(agenda, start, timer.due, both >> INPUT_BITS, both & INPUT)
+        both = after
     if timers.used[0] != NONE:
         ahead = (first_from(timers.used[0], (k + 1) & (N_BLOCKS - 1)) - k) & (N_BLOCKS - 1)
         timers.next[0] = (block + ahead) << bits

@@ -7,9 +7,7 @@ from nwcompile.kernels.noc.lockstep_cores import Lockstep, LockstepNetwork
 from nwcompile.kernels.noc.lockstep_replay import SOURCE, TimedPackets, replay_lockstep
 from nwcompile.kernels.noc.lockstep_router import N_NOW
 from nwcompile.kernels.noc.lockstep_state import (
-    AGENDA_ROW,
     BUFFER,
-    INPUT_BITS,
     LINK,
     OUTPUT,
     SLOT,
@@ -17,13 +15,13 @@ from nwcompile.kernels.noc.lockstep_state import (
     Agenda,
     Routers,
     VirtualChannels,
-    timers,
+    idle_timers,
 )
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.noc_tables import n_links
 from nwcompile.threads import run_alone
 
-LARGEST_AGENDA = 1 << 24  # Numbers in an agenda: 64 MiB each for asks and wakes.
+LARGEST_AGENDA = 1 << 24  # Requests in an agenda: 64 MiB.
 SLOWEST_LINK = 8  # Cycles per flit. Waiting inputs are polled in each cycle, which would dominate on slower links.
 
 
@@ -60,7 +58,6 @@ def lockstep_network(mesh: Mesh, n_axons: int) -> LockstepNetwork:
     net = Lockstep(
         routers=_build_routers(mesh),
         agenda=_build_agenda(mesh),
-        timers=timers(mesh.n_cores),
         link=_link_numbers(mesh),
         now=np.zeros(N_NOW, np.int64),
         ticks=np.zeros(n_axons, np.uint32),
@@ -147,7 +144,7 @@ def _build_routers(mesh: Mesh) -> Routers:
     buffer["head"] = buffer["place"] = np.arange(len(buffer)) * mesh.depth
     buffer["in_port"][: n * n_vcs] = np.repeat(port, n_vcs)
     for v in range(n_vcs):
-        buffer["sender"][output["down"][leads] + v] = np.flatnonzero(leads) << INPUT_BITS | v
+        buffer["sender"][output["down"][leads] + v] = np.flatnonzero(leads)
     return Routers(
         n_ports=n_ports,
         n_vcs=n_vcs,
@@ -168,19 +165,17 @@ def _agenda_rows(mesh: Mesh) -> int:
     """Return how many cycles an agenda must look ahead, as a power of two."""
     timing = mesh.timing
     longest = max(int(mesh.output["latency"].max()), timing.inject_ticks) + timing.credit_ticks + timing.route_ticks + 1
-    return max(8, 1 << longest.bit_length())  # `Agenda.used_words` has 8 in a word
+    return max(8, 1 << longest.bit_length())  # few rows make short blocks of timers
 
 
 def _build_agenda(mesh: Mesh) -> Agenda:
     rows, n_outputs = _agenda_rows(mesh), len(mesh.output)
-    n_channels = (n_outputs + mesh.n_cores) * mesh.n_vcs
-    used = np.zeros(rows, np.uint8)
+    n_senders = n_outputs + mesh.n_cores
     return Agenda(
-        asks=np.empty((rows, n_channels), np.uint32),
-        wakes=np.empty((rows, n_channels), np.uint32),
-        count=np.zeros(rows, AGENDA_ROW),
-        used=used,
-        used_words=used.view(np.uint64),
+        asks=np.empty((rows, n_senders * mesh.n_vcs), np.uint32),
+        count=np.zeros(rows, np.int64),
+        used=np.zeros((rows + 63) // 64, np.uint64),
         outputs=np.empty(n_outputs + 1, np.uint32),
         sources=np.empty(mesh.n_cores + 1, np.uint32),
+        timers=idle_timers(n_senders),
     )
