@@ -29,7 +29,8 @@ from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
+from numba.core.targetconfig import TargetConfig
 from numba.extending import overload
 
 from nwcompile.errors import NwWarning
@@ -175,6 +176,10 @@ def _cache_by_content(numba_cache, function: Callable) -> None:
     numba_cache._guard_against_spurious_io_errors = _tolerate_cache_errors
 
 
+DEFAULT_FLAGS = Flags().values()
+TargetConfig.values = lambda flags: DEFAULT_FLAGS | flags._values  # Numba reads 20 properties, 200,000 times in a first run
+
+
 class PartLibrary(JITCodeLibrary):
     """The machine code of a function that only kernels call."""
 
@@ -184,6 +189,11 @@ class PartLibrary(JITCodeLibrary):
 
 class KernelLibrary(JITCodeLibrary):
     """The machine code of a kernel with all its callees."""
+
+    def _optimize_final_module(self) -> None:
+        """Optimize once: Numba does it twice, and removes reference counts in between, which kernels do not have."""
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
 
     def _optimize_functions(self, ll_module) -> None:
         """Set the data layout, as Numba's method does, and skip the rest: the linked module is optimized as a whole."""

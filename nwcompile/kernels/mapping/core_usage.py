@@ -10,6 +10,7 @@ from nwcompile.kernels.jit import compiled, kernel, part, spliced
 
 LOAD = resources.N_RESOURCES  # row of the load, after the resources that have limits
 N_RESOURCES = resources.N_RESOURCES + 1
+ADD, REMOVE = np.int64(1), np.int64(-1)  # signs of `shift_neuron`, which would be compiled once for each literal
 
 
 class SharedKernels(NamedTuple):
@@ -128,9 +129,9 @@ def fill(table, core, demand, neurons, limit):
     """
     n = 0
     while n < len(neurons) and core.used[NEURONS] < limit[NEURONS]:
-        shift_neuron(table, core, demand, neurons[n], 1)
+        shift_neuron(table, core, demand, neurons[n], ADD)
         if is_over(core.used, limit):
-            shift_neuron(table, core, demand, neurons[n], -1)
+            shift_neuron(table, core, demand, neurons[n], REMOVE)
             break
         n += 1
     return n
@@ -150,12 +151,12 @@ def fill_choosing(table, core, demand, tried, neurons, limit, taken):
         is_new = has_new_kernels(table, core, neurons[i])
         if is_new and tried.failed[kind] == tried.clock[0]:
             continue
-        shift_neuron(table, core, demand, neurons[i], 1)
+        shift_neuron(table, core, demand, neurons[i], ADD)
         if not is_over(core.used, limit):
             taken[i] = True
             tried.clock[0] += 1
             continue
-        shift_neuron(table, core, demand, neurons[i], -1)
+        shift_neuron(table, core, demand, neurons[i], REMOVE)
         if is_new:
             tried.failed[kind] = tried.clock[0]
 
@@ -164,7 +165,7 @@ def fill_choosing(table, core, demand, tried, neurons, limit, taken):
 def clear(table, core, demand, neurons):
     """Remove `neurons`, int64[neuron], from the core."""
     for i in range(len(neurons)):
-        shift_neuron(table, core, demand, neurons[i], -1)
+        shift_neuron(table, core, demand, neurons[i], REMOVE)
 
 
 @kernel
@@ -188,10 +189,10 @@ def fill_in_turn(table, core, demand, neurons, limits, n_taken):
 def alone(table, core, demand, neurons, used):
     """Set used: int64[neuron, resource] to the use of each of `neurons` on a core of its own."""
     for i in range(len(neurons)):
-        shift_neuron(table, core, demand, neurons[i], 1)
+        shift_neuron(table, core, demand, neurons[i], ADD)
         for r in range(N_RESOURCES):
             used[i, r] = core.used[r]
-        shift_neuron(table, core, demand, neurons[i], -1)
+        shift_neuron(table, core, demand, neurons[i], REMOVE)
 
 
 @kernel
@@ -203,11 +204,11 @@ def clusters_fit(table, core, demand, start, neurons, limit, fits):
     for u in range(len(start) - 1):
         n = start[u]
         while n < start[u + 1] and not is_over(core.used, limit):
-            shift_neuron(table, core, demand, neurons[n], 1)
+            shift_neuron(table, core, demand, neurons[n], ADD)
             n += 1
         fits[u] = not is_over(core.used, limit)
         for j in range(start[u], n):
-            shift_neuron(table, core, demand, neurons[j], -1)
+            shift_neuron(table, core, demand, neurons[j], REMOVE)
 
 
 @compiled()

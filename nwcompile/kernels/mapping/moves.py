@@ -174,7 +174,7 @@ def fill_cores(reads, rows, sends, classes, rules, held, busy, to):
         _add_departures(sends, rules, held, busy, cluster, to[cluster], 1)
 
 
-@kernel
+@part
 def refresh_limits(rules, held, busy):
     """Update the excess of touched cores and clear the list of touched columns."""
     n_cores = len(held.n_clusters)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.jit import inlined, kernel
+from nwcompile.kernels.jit import inlined, kernel, part
 from nwcompile.kernels.mapping.random import is_taken, random_below
 
 
@@ -164,7 +164,7 @@ def swap_delta_by_lanes(problem, lanes, site_of, a, b, new):
     return delta
 
 
-@kernel
+@part
 def is_legal(problem, site_of, core_at, a, new):
     """Whether core `a` may swap with the content of site `new`, another than its own. core_at: int64[site]."""
     b = core_at[new]

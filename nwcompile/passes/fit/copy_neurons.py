@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, ModelError, Violation
@@ -145,6 +144,8 @@ def _never_settles(
     sorted synapse: `of_target` int64, the sender of its target; `packed` bool, whether copies of the target are on one
     core; `key` int64, its sender times `n_cores` plus the core it reaches. `starts`: the first of each key.
     """
+    from scipy.sparse.csgraph import connected_components  # loads scipy.sparse.linalg, which few programs need
+
     sender, n = key // n_cores, int(max(key[-1] // n_cores, of_target.max())) + 1
     ends = sender[~packed], of_target[~packed]
     _, loop = connected_components(coo_array((np.ones(len(ends[0]), bool), ends), (n, n)), connection="strong")

@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from nwcompile import plugins
 from nwcompile.errors import FitError, ModelError, OptionError, Violation
@@ -142,6 +141,8 @@ def _site_violations(network: Network, chip: Chip, flat, used, limits, pinned) -
     violations += capacity_violations(network, chip, flat, judged)
     if violations:
         return violations
+    from scipy.sparse.csgraph import maximum_bipartite_matching  # loads scipy.sparse.linalg; only refusals need it
+
     kind, fits = kinds_of_sites(limits, used, pinned)
     n_most = int((maximum_bipartite_matching(csr_array(fits[:, kind]), "column") >= 0).sum())
     return [Violation("sites", f"cores of the network -> {chip.name}", n_cores, n_most,
