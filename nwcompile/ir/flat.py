@@ -7,6 +7,7 @@ the order of `Network.offsets`. In CSR, the entries of group g are `offset[g]:of
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from nwcompile.ir.network import Network
 
@@ -90,6 +91,15 @@ def csr_entries(offset: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """int64: indices of the entries of `groups`, int[...], in this order; groups may repeat."""
     length = np.diff(offset)[groups]
     return np.repeat(offset[:-1][groups] - np.cumsum(length) + length, length) + np.arange(length.sum())
+
+
+def csr_counts(offset: np.ndarray, column: np.ndarray, n_columns: int) -> csr_array:
+    """Return the sparse matrix int64[group, column] that counts the entries of every group by `column`, int[entry].
+
+    `offset` may be a part of a longer one: then `column` has the entries of all groups.
+    """
+    column = column[offset[0] : offset[-1]]
+    return csr_array((np.ones(len(column), np.int64), column, offset - offset[0]), (len(offset) - 1, n_columns))
 
 
 def csr_sums(offset: np.ndarray, values: np.ndarray) -> np.ndarray:

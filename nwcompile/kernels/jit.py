@@ -30,7 +30,6 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
-from numba.core.targetconfig import TargetConfig
 from numba.extending import overload
 
 from nwcompile.errors import NwWarning
@@ -177,7 +176,8 @@ def _cache_by_content(numba_cache, function: Callable) -> None:
 
 
 DEFAULT_FLAGS = Flags().values()
-TargetConfig.values = lambda flags: DEFAULT_FLAGS | flags._values  # Numba reads 20 properties, 200,000 times in a first run
+# Numba lists the flags about 200,000 times in a first run, each time property by property.
+Flags.values = lambda flags: DEFAULT_FLAGS | flags._values
 
 
 class PartLibrary(JITCodeLibrary):

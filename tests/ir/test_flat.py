@@ -42,3 +42,9 @@ def test_csr_groups_entries_and_sums_follow_the_offsets():
     assert flat.csr_entries(OFFSET, np.zeros(0, int)).tolist() == []
     assert flat.csr_sums(OFFSET, np.array([1, 2, 4, 8, 16])).tolist() == [3, 0, 28]
     assert flat.csr_sums(OFFSET, np.array([True, True, False, True, True])).tolist() == [2, 0, 2]
+
+
+def test_entries_of_a_part_of_the_groups_are_counted_by_column():
+    offset, column = np.array([0, 1, 4, 4, 6]), np.array([2, 0, 1, 0, 2, 2], np.int32)
+    assert flat.csr_counts(offset, column, 3).toarray().tolist() == [[0, 0, 1], [2, 1, 0], [0, 0, 0], [0, 0, 2]]
+    assert flat.csr_counts(offset[1:], column, 3).toarray().tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 2]]

@@ -11,6 +11,7 @@ from threading import Event
 
 import pytest
 from numba import config, int64, njit
+from numba.core.compiler import Flags
 
 from nwcompile.errors import NwWarning
 from nwcompile.kernels import jit
@@ -171,3 +172,9 @@ def test_where_kernels_are_kept_is_as_it_was_after_threads_that_name_a_folder_at
 
     assert at_once(name_a_folder, range(2), 2) == [str(tmp_path / "nwcompile" / "kernels")] * 2
     assert config.CACHE_DIR == ""
+
+
+def test_flags_of_the_compiler_are_listed_as_numba_lists_them():
+    flags = Flags()
+    flags.nrt, flags.forceinline = True, True
+    assert list(flags.values().items()) == [(name, getattr(flags, name)) for name in flags.options]

@@ -7,9 +7,8 @@ import numpy as np
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.flat import csr_groups, csr_offset
+from nwcompile.ir.flat import csr_counts, csr_groups, csr_offset
 from nwcompile.ir.program import Program
-from nwcompile.kernels.mapping import traffic
 
 OUTSIDE = -1  # In place of a core: messages of input lines, or messages that leave through an io site.
 
@@ -35,8 +34,8 @@ def core_traffic(program: Program, activity: Activity) -> CoreTraffic:
         last = first + network.node(name).n_neurons
         sent, offset = activity.counts[name].sum(0, dtype=np.int64), axons.offset[first : last + 1]
         is_input = name in network.inputs
-        carried = np.zeros(n_cores if is_input else len(pair), np.int64)
-        traffic.count_pairs(sent, offset, axons.core if is_input else axon_pair, carried)
+        way, n_ways = (axons.core, n_cores) if is_input else (axon_pair, len(pair))
+        carried = sent @ csr_counts(offset, way, n_ways)
         home, to = (outside, every_core) if is_input else pair.T
         rows.append(_traffic_rows(program, name, place, home, to, carried))
         if has_sites and name in network.outputs:

@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_counts
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
-from nwcompile.kernels.mapping import traffic
 
 
 class IoRoutes(NamedTuple):
@@ -52,9 +53,10 @@ def io_messages(program: Program, activity: Activity, n_steps: int, place_rows, 
         message_flits = program.message_flits(name) if flits else 1
         first, (counts, h0) = network.offsets[name], place_rows(name, activity.counts[name])
         last = first + network.node(name).n_neurons
-        for t, count in enumerate(counts.astype(np.int64) * message_flits):
-            if name in network.inputs:
-                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, messages[0, h0 + t])
-            else:
-                np.add.at(messages[1, h0 + t], program.core_of[first:last], count)
+        is_input = name in network.inputs
+        offset = axons.offset if is_input else np.arange(len(program.core_of) + 1)
+        core = axons.core if is_input else program.core_of
+        to_cores = csr_counts(offset[first : last + 1], core, messages.shape[2])
+        sent = (csr_array(counts) @ to_cores).toarray() * message_flits
+        messages[0 if is_input else 1, h0 : h0 + len(counts)] += sent
     return messages

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from nwcompile.cost.family import find_cost
 from nwcompile.cost.traffic.destinations import core_pairs
@@ -11,9 +12,9 @@ from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_counts
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.kernels.mapping import traffic
 
 
 def link_flits(
@@ -56,11 +57,10 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
     carried = np.zeros((len(flits), len(pair)), np.int64)
     for name in network.layers:
-        message_flits = np.int64(program.message_flits(name))
         first, (counts, h0) = network.offsets[name], place_rows(program, name, activity.counts[name], window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
-        for t, count in enumerate(counts):
-            traffic.count_pairs(count * message_flits, offset, axon_pair, carried[h0 + t])
+        sent = (csr_array(counts) @ csr_counts(offset, axon_pair, len(pair))).toarray()
+        carried[h0 : h0 + len(counts)] += sent * program.message_flits(name)
     _along_routes(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
@@ -70,8 +70,9 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
     carried, ends = carried[:, used], ends[:, used]
     offset, link = chip.family.links_on_route(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
-    for h in range(len(flits)):
-        traffic.count_links(carried[h], ends, offset, link, flits[h])
+    flits += carried @ csr_counts(offset, link, len(chip.link_cycles))
+    for end in ends:
+        flits += carried @ csr_counts(np.arange(len(end) + 1), end, len(chip.link_cycles))
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:

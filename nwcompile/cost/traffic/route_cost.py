@@ -9,7 +9,6 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
-from nwcompile.kernels.mapping import traffic
 
 ERROR_CODE = "NW5006"
 LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly as whole numbers.
@@ -76,11 +75,16 @@ def route_cost(chip: Chip, optimize: str) -> RouteCost:
 
 def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     """Return int64[at, to]: cost of the routes between some routers; these routes use no other routers."""
+    to = np.arange(len(routers))
     position = np.full(len(grid.is_open), -1)
-    position[routers] = np.arange(len(routers))
-    cost = np.zeros((len(routers), len(routers)), np.int64)
+    position[routers] = to
     port = find_ports(grid, routers[:, None], routers)
-    traffic.route_costs(port, routers.astype(np.int64), position, grid.neighbor.astype(np.int64), link_cost, cost)
+    has_link, at = port < 4, (routers[:, None], np.minimum(port, 3))
+    cost = np.where(has_link, link_cost[at], 0)  # of the first 1, 2, 4, ... links of each route
+    after = np.where(has_link, position[grid.neighbor[at]], to[:, None])  # the router behind these links
+    for _ in range(len(routers).bit_length()):
+        cost += cost[after, to]
+        after = after[after, to]
     return cost
 
 

@@ -15,7 +15,11 @@ def core_messages(start, source_class, messages, offset, core, n_cores):
     n_homes = len(start) - 1
     total = np.zeros(n_cores, np.int64)
     first = np.zeros(n_homes + 1, np.int64)
-    to, sent = np.empty(16, np.int64), np.empty(16, np.int64)
+    n_most = 0
+    for k in source_class:
+        n_most += offset[k + 1] - offset[k]
+    n_most = min(n_most, n_homes * n_cores)
+    to, sent = np.empty(n_most, np.int64), np.empty(n_most, np.int64)
     n = 0
     for home in range(n_homes):
         for f in range(start[home], start[home + 1]):
@@ -23,8 +27,6 @@ def core_messages(start, source_class, messages, offset, core, n_cores):
                 total[core[i]] += messages[f]
         for c in range(n_cores):
             if total[c]:
-                if n == len(to):
-                    to, sent = np.concatenate((to, to)), np.concatenate((sent, sent))
                 to[n], sent[n] = c, total[c]
                 n += 1
                 total[c] = 0

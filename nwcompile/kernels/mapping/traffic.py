@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.jit import compiled, kernel
 from nwcompile.kernels.mapping.random import splitmix64
 
 
 @compiled()
-def conv_taps(source, output, kernel, stride, padding, dilation):
+def conv_taps(source, output, window, stride, padding, dilation):
     """Source classes (group, y, x) that each output class (group, y, x) reads, without taps on padding.
 
     source: (groups, rows, columns); the others are (rows, columns).
@@ -16,17 +16,17 @@ def conv_taps(source, output, kernel, stride, padding, dilation):
     groups, rows, columns = source
     n_classes = groups * output[0] * output[1]
     offset = np.zeros(n_classes + 1, np.int64)
-    taps = np.empty(n_classes * kernel[0] * kernel[1], np.int32)
+    taps = np.empty(n_classes * window[0] * window[1], np.int32)
     n = 0
     k = 0
     for g in range(groups):
         for oy in range(output[0]):
             for ox in range(output[1]):
-                for ky in range(kernel[0]):
+                for ky in range(window[0]):
                     y = oy * stride[0] - padding[0] + ky * dilation[0]
                     if y < 0 or y >= rows:
                         continue
-                    for kx in range(kernel[1]):
+                    for kx in range(window[1]):
                         x = ox * stride[1] - padding[1] + kx * dilation[1]
                         if x < 0 or x >= columns:
                             continue
@@ -68,13 +68,12 @@ def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_cl
     return start, core, n_synapses
 
 
-@compiled()
-def count_merged(begin, end, core, n_axons):
+@kernel
+def count_merged(begin, end, core, at, n_axons):
     """Set n_axons: int64[source] to the number of different cores in the rows of each source.
 
-    begin, end: int64[source, connection] into core: int32[row], ascending within each.
+    begin, end: int64[source, connection] into core: int32[row], ascending within each; at: int64[connection], scratch.
     """
-    at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
         if len(at) == 1:
             n_axons[s] = end[s, 0] - begin[s, 0]
@@ -94,16 +93,15 @@ def count_merged(begin, end, core, n_axons):
                 at[k] += at[k] < end[s, k] and core[at[k]] == least
 
 
-@compiled()
-def merge_rows(begin, end, kind, word_bits, core, row, offset, to_core, synops, words, bits):
+@kernel
+def merge_rows(begin, end, kind, word_bits, core, row, at, offset, to_core, synops, words, bits):
     """Write the axons of every source; rows of several connections to one core are merged.
 
-    begin, end, core: as in `count_merged`; kind, word_bits: int64[connection], bits of a word;
+    begin, end, core, at: as in `count_merged`; kind, word_bits: int64[connection], bits of a word;
     row: int32[row, 2]: synapses and words;
     offset: int64[source + 1] into to_core: int32[axon], synops: int32[axon, kind], all 0, words: int32[axon] and
     bits: int64[axon], both 0.
     """
-    at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
         if len(at) == 1:
             for i in range(offset[s + 1] - offset[s]):
@@ -136,7 +134,7 @@ def pairs_of_axons(order, start, offset, core, n_cores, pair):
     """
     number = np.full(n_cores, -1, np.int64)
     first = np.zeros(len(start), np.int64)
-    to = np.empty(16, np.int64)
+    to = np.empty(min(len(core), n_cores * (len(start) - 1)), np.int64)
     n = 0
     for home in range(len(start) - 1):
         for i in range(start[home], start[home + 1]):
@@ -144,8 +142,6 @@ def pairs_of_axons(order, start, offset, core, n_cores, pair):
                 number[core[a]] = 0
         for c in range(n_cores):
             if number[c] >= 0:
-                if n == len(to):
-                    to = np.concatenate((to, to))
                 to[n], number[c] = c, n
                 n += 1
         first[home + 1] = n
@@ -196,7 +192,7 @@ def _are_alike(offset, core, home, a, b):
     return i == n
 
 
-@compiled()
+@kernel
 def add_hops(offset, pair, hops, along):
     """Add the hops of all axons of every source, hops: int64[pair, 2], to along: int64[source, 2].
 
@@ -209,7 +205,7 @@ def add_hops(offset, pair, hops, along):
                 along[s, 1] += hops[pair[a], 1]
 
 
-@compiled()
+@kernel
 def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, messages, synops, words):
     """Add the load of the axons of one node's sources at their destination cores.
 
@@ -230,7 +226,7 @@ def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, m
                     synops[kind, h0 + t, c] += n * axon_synops[a, kind]
 
 
-@compiled()
+@kernel
 def count_departures(count, h0, core_of, sent, along, spikes, messages, hops):
     """Add the spikes, messages and hops of one layer's neurons at their own cores.
 
@@ -246,35 +242,6 @@ def count_departures(count, h0, core_of, sent, along, spikes, messages, hops):
             messages[h0 + t, c] += n * sent[s]
             hops[0, h0 + t, c] += n * along[s, 0]
             hops[1, h0 + t, c] += n * along[s, 1]
-
-
-@compiled()
-def count_pairs(count, axon_offset, axon_pair, messages):
-    """Add the messages that one node's sources send in a step to the messages of each core pair.
-
-    count: int32[source]; axon_offset: int64[source + 1] into axon_pair: int32[axon], -1 for none.
-    Adds to messages: int64[pair].
-    """
-    for s in range(len(count)):
-        if count[s] > 0:
-            for a in range(axon_offset[s], axon_offset[s + 1]):
-                if axon_pair[a] >= 0:
-                    messages[axon_pair[a]] += count[s]
-
-
-@compiled()
-def count_links(carried, ends, way_offset, way_link, flits):
-    """Add the flits of each core pair to the links of its route.
-
-    carried: int64[pair]; ends: int64[2, pair], injection and ejection link; way_offset: int64[pair + 1] into
-    way_link: int64[...], the links between routers. Adds to flits: int64[link].
-    """
-    for p in range(len(carried)):
-        if carried[p] != 0:
-            flits[ends[0, p]] += carried[p]
-            flits[ends[1, p]] += carried[p]
-            for i in range(way_offset[p], way_offset[p + 1]):
-                flits[way_link[i]] += carried[p]
 
 
 @compiled()
@@ -314,29 +281,3 @@ def compact_router(xy, along_x, along_y, n_cores_at, n_cores):
         if least == 0:
             break
     return best
-
-
-@compiled()
-def route_costs(port, router, position, neighbor, link_cost, cost):
-    """Set cost: int64[at, to] to the sum of link costs on each route between some routers; 0 if there is none.
-
-    port: uint8[at, to], above 3 for no link; router: int64[at]: the routers numbered by `at` and `to`, closed under
-    routes; position: int64[router]: the inverse; neighbor: int64[router, 4]; link_cost: int64[router, 4].
-    """
-    n = len(router)
-    path = np.empty(n, np.int64)
-    for to in range(n):
-        known = np.zeros(n, np.bool_)
-        known[to] = True
-        for start in range(n):
-            at = np.int64(start)
-            length = 0
-            while not known[at] and port[at, to] < 4:
-                path[length] = at
-                length += 1
-                at = position[neighbor[router[at], port[at, to]]]
-            for i in range(length - 1, -1, -1):
-                before = path[i]
-                p = port[before, to]
-                cost[before, to] = link_cost[router[before], p] + cost[position[neighbor[router[before], p]], to]
-                known[before] = True

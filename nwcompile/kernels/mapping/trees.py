@@ -26,9 +26,11 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
     place, reached = np.empty(n_ports, np.int64), np.empty(n_ports, np.int64)
     link_class = np.zeros(4, np.uint8)
     link_offset, root = np.zeros(n_groups + 1, np.int64), np.full(n_groups, -1, np.int64)
-    link, n_links = np.empty(n_ports, np.int64), 0
-    to, port = np.empty(n_ports, np.int32), np.empty(n_ports, np.uint8)
-    vc_class, is_last, n_branches = np.empty(n_ports, np.uint8), np.zeros(n_ports, np.bool_), 0
+    n_most, n_links, n_branches = len(pair), 0, 0  # as many branches as if no routes were merged
+    for way in pair:
+        n_most += route_offset[way + 1] - route_offset[way]
+    link, to, is_last = np.empty(n_most, np.int64), np.empty(n_most, np.int32), np.zeros(n_most, np.bool_)
+    port, vc_class = np.empty(n_most, np.uint8), np.empty(n_most, np.uint8)
     for g in range(n_groups):
         n_todo = 0
         if offset[g] < offset[g + 1]:
@@ -39,12 +41,6 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
             begin, end, n_hops, branch = todo[n_todo]
             if branch >= 0:
                 to[branch] = n_cores + n_branches
-            if n_branches + n_ports > len(to):
-                to, port = np.concatenate((to, to)), np.concatenate((port, port))
-                vc_class = np.concatenate((vc_class, vc_class))
-                is_last = np.concatenate((is_last, np.zeros(len(is_last), np.bool_)))
-            if n_links + 4 > len(link):
-                link = np.concatenate((link, link))
             router = 0
             for i in range(begin, end):
                 d = order[i]
