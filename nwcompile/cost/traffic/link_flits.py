@@ -59,8 +59,8 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
     for name in network.layers:
         first, (counts, h0) = network.offsets[name], place_rows(program, name, activity.counts[name], window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
-        sent = (csr_array(counts) @ csr_counts(offset, axon_pair, len(pair))).toarray()
-        carried[h0 : h0 + len(counts)] += sent * program.message_flits(name)
+        sent = csr_array(counts) * np.int64(program.message_flits(name))
+        carried[h0 : h0 + len(counts)] += (sent @ csr_counts(offset, axon_pair, len(pair))).toarray()
     _along_routes(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
