@@ -245,6 +245,32 @@ def test_list_of_all_steps_next_to_another_result_is_one_result():
     assert network.left_out == "" and network.readout is None
 
 
+def test_list_of_all_steps_in_a_dict_is_one_result():
+    net = Loop(leaky, after=lambda spikes: {"counts": spikes.sum(1), "steps": list(spikes.unbind(1))})
+    assert nw.from_torch(net, spike_tensor(3, STEPS, N_IN)).left_out == ""
+
+
+class Rows(Loop):
+    """Pools the rows of images of 3 x 2 pixels, and leaves the columns."""
+
+    def __init__(self, pool):
+        super().__init__(leaky)
+        self.pool, self.fc = pool, torch.nn.Linear(4, N)
+        self.fc.weight.data *= 3
+
+    def forward(self, x):
+        v, sent = torch.zeros(len(x), N), []
+        for x_t in x.unbind(1):
+            v, s = leaky(v, self.fc(self.pool(x_t.view(-1, 1, 3, 2)).flatten(1)))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+@pytest.mark.parametrize("pool", [torch.nn.AvgPool2d((2, 1), 1), torch.nn.MaxPool2d((2, 1), 1)])
+def test_pools_over_rows_only_stand_before_own_neurons(pool):
+    assert any(isinstance(c, nw.Pool2d | nw.MaxPool2d) for c in verify_import(Rows(pool)).connections)
+
+
 def test_result_that_takes_the_input_too_is_reported():
     class Both(Loop):
         def forward(self, x):

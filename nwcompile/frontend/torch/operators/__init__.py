@@ -217,6 +217,8 @@ def group_results(result, n_steps: int) -> list[list]:
 
     If the steps have other shapes, the last one is the result.
     """
+    if isinstance(result, dict):
+        return [group for part in result.values() for group in group_results(part, n_steps)]
     if isinstance(result, list | tuple) and len(result) != n_steps:
         return [group for part in result for group in group_results(part, n_steps)]
     steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]

@@ -223,10 +223,10 @@ class Connector:
         padding = _pad(node.args, 3, 0, n_axes)
         result = node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
         before, after = x.node.shape[-n_axes:], result.shape[-n_axes:]
-        trivial = [k for k in range(n_axes) if (kernel[k], stride[k], padding[k]) == (1, 1, 0)]
-        moved = [k for k in range(n_axes) if k not in trivial]
-        if moved and moved != list(range(moved[0], n_axes)) or len(moved) > 2:
-            raise UnfollowableError("whose windows are not over the last one or two axes")
+        first = next((k for k in range(n_axes) if (kernel[k], stride[k], padding[k]) != (1, 1, 0)), n_axes)
+        moved = range(first, n_axes)
+        if len(moved) > 2:
+            raise UnfollowableError("whose windows are over more than two axes")
 
         def pick(values, rest: int) -> tuple[int, ...]:
             return (*(rest,) * (2 - len(moved)), *(values[k] for k in moved))

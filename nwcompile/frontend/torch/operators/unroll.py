@@ -286,14 +286,10 @@ def _read_repeat(op: Op, source: Op, entries: torch.Tensor) -> Repeat | None:
         written = (steps == torch.arange(steps.shape[1])).all(1)
         is_repeat = written.any() and bool((written | (steps == -1).all(1)).all())
         # Python drops leading axes of one entry of what it assigns.
-        is_whole = without in given or _drop_leading_ones(without) == list(source.value.shape)
+        is_whole = without in given or list(dropwhile(lambda n: n == 1, without)) == list(source.value.shape)
         if is_repeat and (is_whole or (one in given and is_leading)):
             return Repeat(source, axis, tuple(written.tolist()))
     return None
-
-
-def _drop_leading_ones(shape: list[int]) -> list[int]:
-    return list(dropwhile(lambda n: n == 1, shape))
 
 
 def count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
