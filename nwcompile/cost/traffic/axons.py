@@ -32,16 +32,17 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
             kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
         joined = _join_rows([_source_rows(network, c, rows_of, chip) for c, rows_of in rows])
         rows.clear()  # frees the unjoined rows
-        first = network.offsets[name]
-        last = first + len(joined.begin)
-        traffic.count_merged(joined.begin, joined.end, joined.core, joined.at, n_axons[first:last])
+        first, scratch = network.offsets[name], np.zeros(joined.begin.shape[1], np.int64)
+        of_node = n_axons[first : first + len(joined.begin)]
+        traffic.count_merged(joined.begin, joined.end, joined.core, scratch, of_node)
         parts.append((first, joined))
     offset = csr_offset(n_axons)  # of all nodes, so that axons, which need more memory than rows, are written in place
     core, synops = np.zeros(offset[-1], np.int32), np.zeros((offset[-1], len(SYNAPSE_KINDS)), np.int32)
     words, row_bits = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int64)
     while parts:
         first, joined = parts.pop()
-        traffic.merge_rows(*joined, offset[first : first + len(joined.begin) + 1], core, synops, words, row_bits)
+        scratch, of_node = np.zeros(joined.begin.shape[1], np.int64), offset[first : first + len(joined.begin) + 1]
+        traffic.merge_rows(*joined, scratch, of_node, core, synops, words, row_bits)
     made = Axons(offset=offset, core=core, synops=synops, words=words, row_bits=row_bits, kernel_bits=kernel_bits)
     if (sets_other := sets_other_axon(network)).any():
         for array in (made.synops, made.words, made.row_bits):
@@ -65,7 +66,6 @@ class _Rows(NamedTuple):
     word_bits: int | np.ndarray  # memory per word, 0 for shared kernels; or int64[connection]
     core: np.ndarray  # int32[row], ascending in each source's rows of a connection
     row: np.ndarray  # int32[row, 2]: synapses, words
-    at: np.ndarray | None = None  # int64[connection]: scratch of joined connections
 
 
 def _source_rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
@@ -94,7 +94,6 @@ def _join_rows(parts: list[_Rows]) -> _Rows:
         word_bits=np.array([p.word_bits for p in parts], np.int64),
         core=np.concatenate([p.core for p in parts]),
         row=np.concatenate([p.row for p in parts]),
-        at=np.zeros(len(parts), np.int64),
     )
 
 

@@ -10,7 +10,8 @@ from nwcompile.kernels.jit import compiled, kernel, part, spliced
 
 LOAD = resources.N_RESOURCES  # row of the load, after the resources that have limits
 N_RESOURCES = resources.N_RESOURCES + 1
-ADD, REMOVE = np.int64(1), np.int64(-1)  # signs of `shift_neuron`, which would be compiled once for each literal
+ADD = np.int64(1)  # Signs of `shift_neuron`, which would be compiled once for each literal.
+REMOVE = np.int64(-1)
 
 
 class SharedKernels(NamedTuple):
