@@ -233,6 +233,6 @@ def test_a_run_and_its_frame_tell_the_basis():
     lines = repr(run).splitlines()
     us, nj = run.seconds * 1e6, run.energy_pj["total"] / 1000
     assert f"  time: {us:.3g} us (published)" in lines and f"  energy of the cores: {nj:.2g} nJ (assumed)" in lines
-    assert "<p>time: " in run._repr_html_() and " nJ (assumed)</p>" in run._repr_html_()
+    assert "<p>time: " in run._repr_html_() and "\u00a0nJ (assumed)</p>" in run._repr_html_()
     assert run.to_frame("steps").attrs == {"time_basis": "published", "energy_basis": "assumed"}
     assert run.to_frame("layers").attrs == {} and np.array_equal(run.to_frame("cores")["core"], [0, 1, 2])

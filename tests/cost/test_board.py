@@ -88,7 +88,7 @@ def test_reports_print_the_parts_and_the_sum():
     row = next(text for name, text in doc["verdict_rows"] if name == "board")
     assert "static (3 cores) + " in row and "nJ per sample (" in row
     assert f"processors ({board['n_chips_used']} chips) = " in row
-    assert row in render_text(doc) and row in render_html(doc)
+    assert row in render_text(doc) and row in render_html(doc).replace("\u00a0", " ")
     bound = collect_report(program, run_of(program, "sequence"))
     assert dict(map(tuple, bound["verdict_rows"]))["board"].startswith("at least ")
     assert bound["board"]["host_nj"] <= board["host_nj"]

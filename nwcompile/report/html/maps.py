@@ -130,7 +130,7 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
     is_bus = doc["chip"]["topology"] == "segmented_bus"
     place = "position" if is_bus else "router"
-    busiest = "of its switches and the ports of its cores" if is_bus else "of a router's links to its cores"
+    busiest = "of a position's switches and core ports" if is_bus else "of a router's links to its cores"
     for link in doc["links"]:
         if link["kind"] == "segment":
             arrows.append(_draw_segment(grid, size, thick, link, hottest))

@@ -48,7 +48,7 @@ def test_report_of_a_bus_has_its_lines_card_and_segments():
     assert json.loads(json.dumps(doc))["bus"]["steps"]["slots"] == [0, 2, 0]
     assert all(line in render_text(doc) for line in doc["bus"]["text"])
     page = render_html(doc)
-    assert "squares: of each position, the busiest of its switches, and ports of its cores" in page
+    assert "squares: the busiest of a position's switches and core ports" in page
     assert "<title>position (2, 0)\n" in page and "router (" not in page
     assert "<h2>Bus</h2>" in page and "segment 2-3: 1 transfers per step" in page and "Mean transfers per step" in page
     assert doc["chip"]["topology"] == "segmented_bus"

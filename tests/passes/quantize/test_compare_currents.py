@@ -146,8 +146,8 @@ def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
     lines = str(error.value).splitlines()
     assert lines[:3] == [
         "1 limit exceeded on narrow",
-        "  payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling behind a "
-        "layer that spikes",
+        "  payload bits  a (before pooling)  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the "
+        "pooling behind a layer that spikes",
         "it fits with messages of 18 bits (noc.payload_bits=18)",
     ]
     assert lines[3].startswith("it fits unchanged on loihi2 (") and len(lines) == 4

@@ -106,7 +106,9 @@ def test_currents_of_unknown_size_need_samples():
 
 def test_currents_that_marks_do_not_exceed_are_refused():
     chip = Chip.load("spinnaker2").replace({"state.bits": 12})
-    with pytest.raises(FitError, match=r"product of spikes  product/currents  \d+ of 511  use fewer weight bits"):
+    with pytest.raises(
+        FitError, match=r"product of spikes  product \(its currents\)  \d+ of 511  use fewer weight bits"
+    ):
         nw.compile(dual(), chip, SAMPLES)
 
 
@@ -126,7 +128,7 @@ def test_messages_that_are_repeated_carry_no_currents():
 def test_messages_too_narrow_for_currents_are_refused():
     chip = Chip.load("loihi2").replace({"noc.payload_bits": 8})
     with pytest.raises(
-        FitError, match=r"payload bits  product/currents  14 of 8  raise noc.payload_bits, or use fewer"
+        FitError, match=r"payload bits  product \(its currents\)  14 of 8  raise noc.payload_bits, or use fewer"
     ):
         nw.compile(dual(), chip, SAMPLES)
 

@@ -100,7 +100,7 @@ def test_scales_are_chosen_for_the_integers_that_are_sent():
 
 def test_messages_too_narrow_for_currents_are_refused():
     chip = Chip.load("loihi2").replace({"noc.payload_bits": 8})
-    with pytest.raises(FitError, match=r"payload bits  currents/sums  \d+ of 8  raise noc.payload_bits"):
+    with pytest.raises(FitError, match=r"payload bits  currents \(its sums\)  \d+ of 8  raise noc.payload_bits"):
         nw.compile(residual(), chip, SAMPLES)
 
 
