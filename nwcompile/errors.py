@@ -158,11 +158,15 @@ class Violation:
     unit: str = ""
 
     def __str__(self) -> str:
+        return f"{self.what}  {self.where}  {self.relation}  {self.advice}"
+
+    @property
+    def relation(self) -> str:
+        """What is used, and the limit or rule."""
         used, limit = (f"{n:.4g}" if isinstance(n, float) else n for n in (self.used, self.limit))
-        relation = f"{used}{self.unit} of {limit}{self.unit}"
         if isinstance(self.limit, str):
-            relation = f"must be {limit}, is {used}"
-        return f"{self.what}  {self.where}  {relation}  {self.advice}"
+            return f"must be {limit}, is {used}"
+        return f"{used}{self.unit} of {limit}{self.unit}"
 
 
 class FitError(NwError):

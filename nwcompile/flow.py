@@ -70,6 +70,6 @@ def _verify_arguments(network, chip, options, mapping) -> Chip:
     if mapping is not None and not isinstance(mapping, Mapping):
         raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     if mapping is not None and options.stagger == "auto":
-        raise OptionError("stagger='auto' maps the network with several numbers, and a mapping is given; give a number")
+        raise OptionError("stagger='auto' maps the network itself, but a mapping is given; set stagger to a number")
     network.verify()
     return chip if isinstance(chip, Chip) else Chip.load(chip)

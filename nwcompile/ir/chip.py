@@ -8,7 +8,7 @@ import json
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import gcd
 from os import PathLike
 from pathlib import Path
@@ -189,7 +189,6 @@ class Chip:
         return replace(chip, listing=replace(chip.listing, folder=path.parent))
 
     @classmethod
-    @lru_cache(maxsize=128)  # Reading and checking a chip takes 5 ms, and it is frozen.
     def from_toml(cls, text: str, where: str) -> "Chip":
         """A chip from the text of its TOML file; `where` names the file in errors."""
         try:
@@ -451,7 +450,7 @@ class Chip:
 
     @property
     def static_powers(self) -> dict[str, float]:
-        """Milliwatts of the chip or all of a board at rest, by the key of the file; without keys that are not given."""
+        """Static power in mW of the chip or the whole board, by chip-file key, of the keys that are given."""
         static, clock = self.energy.static_mw, self.energy.clock_uw_per_mhz
         powers = {} if static is None else {"energy.static_mw": static}
         return powers if clock is None else powers | {"energy.clock_uw_per_mhz": clock / self.core.cycle_ns}

@@ -13,7 +13,7 @@ from nwcompile.errors import ArtifactError
 EXACT: Final = "exact"  # Spike for spike equal to the same integers on a chip with every neuron feature.
 APPROXIMATE: Final = "approximate"  # Spikes may differ from those; the price measures how much.
 HOST: Final = "host"  # Computed by the CPU, once per input, like in the framework.
-INSERTED = {  # by the word behind the layer's name: `a/copy2` is one of the copies of `a`
+INSERTED = {  # by the suffix of the layer's name: `a/copy2` is one of the copies of `a`
     "copy": "one of its copies", "splitter": "its splitter", "relay": "its relay neurons", "part": "a partial sum",
     "full": "before pooling", "max": "its maximum", "sums": "its sums", "lead": "its comparisons",
     "pairs": "its products", "counts": "its products", "currents": "its currents", "marks": "its spikes as numbers",
@@ -175,8 +175,9 @@ class Manifest(TypedDict, total=False):
 def name_own_layers(text: str, own_names: Collection[str]) -> str:
     """Replace the names of inserted layers in a sentence: `a/copy2` becomes `a (one of its copies)`."""
     names = "|".join(re.escape(name) for name in sorted(own_names, key=len, reverse=True))
-    inserted = re.compile(rf"(?<![\w/.])({names})(?:/\d+)?/({'|'.join(INSERTED)})\d*(?:/\w+)*(?![\w/])")
-    return inserted.sub(lambda m: m[0] if m[0] in own_names else f"{m[1]} ({INSERTED[m[2]]})", text)
+    suffix, end = rf"(?:/\d+)?/({'|'.join(INSERTED)})\d*(?:/(?:{names}|\w+))*", r"(?![\w/]|[.:-]\w)"
+    name = re.compile(rf"(?<![\w/.])({names})(?:{end}|{suffix}{end})")
+    return name.sub(lambda m: m[0] if m[2] is None else f"{m[1]} ({INSERTED[m[2]]})", text)
 
 
 def verify_manifest(manifest: dict) -> None:

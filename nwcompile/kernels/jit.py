@@ -30,6 +30,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
+from numba.core.targetconfig import TargetConfig
 from numba.extending import overload
 
 from nwcompile.errors import NwWarning
@@ -176,8 +177,8 @@ def _cache_by_content(numba_cache, function: Callable) -> None:
 
 
 DEFAULT_FLAGS = Flags().values()
-# Numba lists the flags about 200,000 times in a first run, each time property by property.
-Flags.values = lambda flags: DEFAULT_FLAGS | flags._values
+# Numba's own method is slow, and is called about 200,000 times in a first run. Flags for GPUs have more entries.
+Flags.values = lambda flags: DEFAULT_FLAGS | flags._values if type(flags) is Flags else TargetConfig.values(flags)
 
 
 class PartLibrary(JITCodeLibrary):

@@ -1,4 +1,4 @@
-"""Markup: build HTML and SVG elements with all text escaped, and numbers that no line break parts from their unit."""
+"""Markup: build HTML and SVG elements with all text escaped, and no-break spaces between a number and its unit."""
 
 import re
 from html import escape
@@ -23,7 +23,7 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(children) -> Markup:
-    """Concatenate children; strings other than Markup are escaped and their numbers held together, None is left out."""
+    """Concatenate children; strings other than Markup are escaped, None is left out."""
     return Markup("".join(c if isinstance(c, Markup) else _escape_text(c) for c in children if c is not None))
 
 

@@ -88,7 +88,7 @@ class Estimate:
             for part in (self.bases, self.lines)
         )
         table = align_rows([COLUMNS, *rows], n_left=1) if (rows := self._rows()) else []
-        return "\n".join([*table, *bases, *counts, "", *lines]).rstrip()
+        return "\n".join([*table, *bases, *counts, "", *lines]).strip("\n")
 
     def _repr_html_(self) -> str:
         columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in COLUMNS]
@@ -125,7 +125,7 @@ class Estimate:
     def bases(self) -> list[str]:
         """Notes below the table: on energies, labels, and errors against silicon: `loihi2: time -35 % on PilotNet`."""
         energies = any(row.sample_nj is not None for row in self.chips)
-        lines = ["nJ and mW: of a sample, the cores only; basis: of the times"] if energies else []
+        lines = ["nJ per sample and mean mW count the cores only; the basis is that of the times"] if energies else []
         rows = [row for row in self.chips if row.fits]
         lines += [f"{row.chip}: {row.label}" for row in rows if row.label != EXACT]
         if any(NO_SOURCE in _row_cells(row) for row in rows):
@@ -134,7 +134,7 @@ class Estimate:
             bases = {"time": row.time_basis, "energy": row.energy_basis}
             texts = {name: (basis or "").partition("; ")[2] for name, basis in bases.items()}
             kinds = [(basis or "").partition(";")[0] for basis in bases.values()]
-            lines += [f"{row.chip}: energy is {kinds[1]}"] if kinds[1] and kinds[0] != kinds[1] else []
+            lines += [f"{row.chip}: energy is {kinds[1]}"] if all(kinds) and kinds[0] != kinds[1] else []
             errors = ", ".join(f"{name} {error}" for name, error in texts.items() if error)
             lines += [f"{row.chip} against silicon: {errors}"] if errors else []
         return lines

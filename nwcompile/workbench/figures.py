@@ -74,6 +74,6 @@ def describe_failure(error: Exception) -> str:
     """Say in one sentence why a point has no figures; for a FitError, the first violation and the change that helps."""
     if not isinstance(error, FitError):
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
-    what, where, *rest = (part.strip() for part in str(error.violations[0]).split("  ") if part.strip())
-    text = f"{what}, {where}: {'; '.join(rest)}"
-    return text if error.change is None else f"{text}; it fits with {error.change}"
+    first, change = error.violations[0], error.change and f"it fits with {error.change}"
+    reasons = "; ".join(filter(None, (first.relation, first.advice, change)))
+    return f"{', '.join(filter(None, (first.what, first.where)))}: {reasons}"

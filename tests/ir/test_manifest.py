@@ -133,7 +133,15 @@ def test_entries_that_older_versions_left_out_may_be_absent(program):
         ("a/relay1/copy2 and a/max/b", "a (its relay neurons) and a (its maximum)"),
         ("a/full, a/sums2, b/gates", "a (before pooling), a (its sums), b (its products)"),
         ("own/copy2 of aa/copy2 is events/step", "own/copy2 of aa/copy2 is events/step"),
+        ("f.0/max/f.3 after a/copy.0.", "f.0 (its maximum) after a/copy.0."),
+        (
+            "a/copy b is a/copy-b, of a/copy2: f.3/copy",
+            "a/copy b is a/copy-b, of a (one of its copies): f.3 (one of its copies)",
+        ),
     ],
 )
 def test_names_of_inserted_layers_become_those_of_the_user(text, said):
-    assert name_own_layers(text, {"a", "b", "conv/1", "own", "own/copy2"}) == said
+    assert (
+        name_own_layers(text, {*"ab", "conv/1", "own", "own/copy2", "f.0", "f.3", "a/copy.0", "a/copy b", "a/copy-b"})
+        == said
+    )

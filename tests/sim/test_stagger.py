@@ -218,7 +218,7 @@ def test_stagger_of_another_value_is_refused(options, said):
 def test_a_given_mapping_leaves_no_stagger_to_choose():
     mapping = nw.compile(burst_net(), "loihi1").mapping
     assert nw.compile(burst_net(), "loihi1", options=Options(stagger=2), mapping=mapping).schedule.stagger
-    with pytest.raises(OptionError, match="and a mapping is given; give a number"):
+    with pytest.raises(OptionError, match="but a mapping is given; set stagger to a number"):
         nw.compile(burst_net(), "loihi1", options=Options(stagger="auto"), mapping=mapping)
 
 

@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
-    """Raise the FitError of a stage in words of the user's layers.
+    """Raise the FitError of a stage, with inserted layers named after the user's.
 
     It has a helpful change and other chips that would fit, if the stage has advice.
     """

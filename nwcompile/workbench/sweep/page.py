@@ -88,7 +88,7 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         _card("Two figures", "Each dot is a point. Orange: Pareto-optimal, no other point is better in all objectives.",
               tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("The point", "At first the best point with the least energy x time, or the least time.",
+        _card("The point", "The best point with the least energy x time, or the least time, until you choose another.",
               tag("div", id="picked")),
         _card("All of them", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
               "keep all again.", tag("div", id="lines"), tag("p", id="kept")),
