@@ -162,7 +162,7 @@ class Violation:
 
     @property
     def relation(self) -> str:
-        """What is used, and the limit or rule."""
+        """The use and its limit, or the broken rule: `18 of 8`, `must be 24, is 32`."""
         used, limit = (f"{n:.4g}" if isinstance(n, float) else n for n in (self.used, self.limit))
         if isinstance(self.limit, str):
             return f"must be {limit}, is {used}"

@@ -175,7 +175,7 @@ class Manifest(TypedDict, total=False):
 def name_own_layers(text: str, own_names: Collection[str]) -> str:
     """Replace the names of inserted layers in a sentence: `a/copy2` becomes `a (one of its copies)`."""
     names = "|".join(re.escape(name) for name in sorted(own_names, key=len, reverse=True))
-    suffix, end = rf"(?:/\d+)?/({'|'.join(INSERTED)})\d*(?:/(?:{names}|\w+))*", r"(?![\w/]|[.:-]\w)"
+    suffix, end = rf"(?:/\d+)?/({'|'.join(INSERTED)})\d*(?:/(?:{names}|\w+))*", r"(?![\w/])"
     name = re.compile(rf"(?<![\w/.])({names})(?:{end}|{suffix}{end})")
     return name.sub(lambda m: m[0] if m[2] is None else f"{m[1]} ({INSERTED[m[2]]})", text)
 

@@ -1,6 +1,7 @@
 """Modules that compute on other inputs, or for other numbers of samples, what the example does not show."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 import nwcompile as nw
 import nwcompile.nn as nwn
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch.operators.record import Frame, Site
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 4, 8
@@ -193,3 +195,10 @@ def test_product_of_the_input_with_spikes_is_a_warning_that_says_for_which_input
     with pytest.warns(NwWarning, match=text):
         network = nw.from_torch(module, x)
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module(x).detach().numpy())
+
+
+def test_places_are_in_the_users_files_also_in_a_folder_next_to_the_package():
+    package = Path(nw.__file__).parent
+    layer, user = Frame(f"{package}/nn/ops/scan.py", 3, 0), Frame(f"{package}_nets/net.py", 7, 0)
+    assert str(Site((), (layer, user))) == "net.py:7"
+    assert str(Site(("fc",), (layer,))) == "'fc'" and str(Site((), ())) == "the module"

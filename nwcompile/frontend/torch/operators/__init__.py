@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from traceback import walk_tb
 from typing import Any
 
 import networkx as nx
@@ -42,12 +43,12 @@ from nwcompile.frontend.torch.operators.neurons import (
 )
 from nwcompile.frontend.torch.operators.readout import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.record import (
+    PACKAGE,
     Op,
     OperatorRecorder,
     aten,
     find_raising_site,
     is_op,
-    is_raised_by_layer,
     run_op,
 )
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
@@ -98,6 +99,12 @@ class ModuleFailedError(Exception):
     """The module raised an exception on the example."""
 
 
+def _is_raised_by_layer(error: Exception) -> bool:
+    """Return whether a layer of nwcompile.nn raised an exception, for example for an input of another size."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return frame.f_code.co_filename.startswith(f"{PACKAGE}nn/layers/")
+
+
 def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str) -> Imported:
     """Return the network that a module computes on one sample of the example `x`, `[B, T, *shape]`.
 
@@ -109,7 +116,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     try:
         recorder, result = record_run(module, sample, lead)
     except Exception as e:
-        if isinstance(e, NwError) and not is_raised_by_layer(e):
+        if isinstance(e, NwError) and not _is_raised_by_layer(e):
             raise
         site = find_raising_site(e)
         if ONE_VALUE in str(e):

@@ -28,7 +28,7 @@ TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in plac
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
-PACKAGE = str(Path(__file__).parents[3])  # whose files are no place in the user's code
+PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
@@ -545,9 +545,8 @@ class OperatorRecorder(TorchDispatchMode):
         if name == "slice":
             return run(aten.slice_scatter.default, whole, part, *args)
         if name in RESHAPES:
-            return (
-                part if part.value.shape == whole.value.shape else run(aten.view.default, part, list(whole.value.shape))
-            )
+            shape = list(whole.value.shape)
+            return part if list(part.value.shape) == shape else run(aten.view.default, part, shape)
         if name in ("transpose", "t"):
             return run(func, part, *args)
         if name == "permute":
@@ -559,12 +558,6 @@ def find_raising_site(error: Exception) -> Site:
     """Return the innermost line of the user's code that raised an exception."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__) if _is_users(frame)]
     return Site((), tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in frames[-1:]))
-
-
-def is_raised_by_layer(error: Exception) -> bool:
-    """Return whether a layer of nwcompile.nn raised an exception, for example for an input of another size."""
-    last = [frame for frame, _ in walk_tb(error.__traceback__)][-1]
-    return last.f_code.co_filename.startswith(str(Path(PACKAGE) / "nn" / "layers"))
 
 
 def _is_users(frame: FrameType) -> bool:
