@@ -9,12 +9,10 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.connect import MOVES
-from nwcompile.frontend.torch.operators.graph import Node, StepGraph, find_first_value, is_ref
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_first_value, is_ref
 from nwcompile.frontend.torch.operators.neurons import is_of_messages
 from nwcompile.frontend.torch.operators.record import Op, is_op
-from nwcompile.frontend.torch.operators.roll import find_operands
-from nwcompile.frontend.torch.results import is_multiple
+from nwcompile.frontend.torch.operators.roll import FED, find_operands
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run
@@ -297,11 +295,13 @@ def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], size
     operators of each result.
     """
     graph, network = assembler.graph, assembler.network
-    things, start = [], 0
+    things: list[str] = []
+    start = 0
     for size in sizes:
         ops = graph.outputs[start : start + size]
         start += size
-        if not any(op.depends for op in ops):
+        is_later_state = len(ops) == 1 and len(things) > 0 and _is_state(ops[0])  # for the next call
+        if is_later_state or not any(op.depends for op in ops):
             things.append("")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
@@ -310,12 +310,19 @@ def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], size
     return things if network.layers else [""] * len(things)
 
 
+def _is_state(op: Op) -> bool:
+    """Return whether an operator is a state of a part that is not looked into, but for a choice or view."""
+    while op.name in MOVES and len(op.operands) == 1:
+        op = op.operands[0]
+    return op.name == "record" and op.args[1] != 0
+
+
 def _name_operators(result: list[Op], assembler: "Assembler") -> str:
     """Name the operators that a result takes and the network has not."""
     graph = assembler.graph
     taken = {(op.name, op.site) for op in find_operands(result)}
     ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
-    ops = [op for op in ops if op.name not in (*MOVES, "getitem") and (op.name, op.site) in taken]
+    ops = [op for op in ops if op.name not in (*MOVES, "getitem", "record", FED) and (op.name, op.site) in taken]
     texts = list(dict.fromkeys(f"torch's {op.name.strip('_')} ({op.site})" for op in ops))
     texts = texts or ["the choice of some steps or entries"]
     return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
@@ -331,6 +338,10 @@ def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: l
     for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
         if is_record(assembler.results[name]):
             return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
+    for node in graph.nodes:
+        if node.name == "record" and node.op.args[1] and is_record(node):
+            name = node.op.args[0]
+            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
     for name, region in assembler.layers.items():
         inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
         if region.fires and any(map(is_record, inside)):
@@ -361,6 +372,8 @@ def find_readout(
     inside = {node: name for name, region in assembler.layers.items() for node in region.nodes}
 
     def find_record(item: Any) -> Record | None:
+        if item.name == "record":
+            return _match_record(item, records, graph, runs)
         if item in results:
             neuron = network.node(results[item]).neuron
             return Record(results[item], None if neuron.fires else neuron.readout)
@@ -374,6 +387,49 @@ def find_readout(
         return build_readout(graph, graph.n_steps, find_record, outputs, run, torch.stack(expected))
     except ModelError:
         return None
+
+
+def _match_record(item: Any, records: Records, graph: StepGraph, runs: list[tuple[dict, dict]]) -> Record | None:
+    """Return which layer's spikes or state a record is, in every step or in one, times a factor."""
+    if is_op(item):
+        layer, values = item.args[0], torch.stack([run.get(item, item.value).reshape(1, -1) for run, _ in runs])
+    else:
+        layer, values = item.op.args[0], torch.stack([stack_steps(known, item, graph) for _, known in runs])
+    for (name, state), record in records.known.items():
+        if name == layer:
+            factor = find_factor(values, record[:, item.step : item.step + 1] if is_op(item) else record)
+            if factor:
+                return Record(layer, state, factor)
+    return None
+
+
+def find_factor(values: torch.Tensor, record: torch.Tensor) -> float:
+    """Return the number by which values are the record's, or 0. Spikes may be worth more than 1."""
+    values = values.float()
+    if values.shape != record.shape:
+        return 0.0
+    if is_close(values, record):
+        return 1.0
+    factor = float((values * record).sum() / (record * record).sum().clamp(min=1e-12))
+    return factor if factor > 0 and is_close(values, factor * record) else 0.0
+
+
+def describe_missing(things: list[str], network: Network, returns: str) -> str:
+    """Return a sentence about things that a network lacks, and what the module returns; "" if nothing is missing."""
+    if not things:
+        return ""
+    outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
+    return (
+        f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
+        f"module's: the module returns {returns}; the network gives {outputs} in each step"
+    )
+
+
+def is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
+    """Return whether the tensor holds the entries of a record in order, times a positive number."""
+    tensor = tensor.detach().double().reshape(record.shape)
+    factor = (tensor * record).sum() / (record * record).sum()
+    return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
 
 
 def stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -159,6 +160,16 @@ def constant_op(value: torch.Tensor, site: Site) -> Op:
 
 
 @dataclass(eq=False)
+class Call:
+    """The `number`-th call of a layer: the tensors that it was given, and its place in the code."""
+
+    layer: str
+    number: int
+    given: list[Op]
+    site: Site
+
+
+@dataclass(eq=False)
 class Held:
     """A tensor's value: an operator's result, or a view of another tensor as of the `version`-th write to its base."""
 
@@ -208,6 +219,8 @@ class OperatorRecorder(TorchDispatchMode):
     ):
         super().__init__()
         self.paths, self.layers, self.takes_choices = paths, layers or {}, takes_choices
+        self.calls: list[Call] = []  # of layers, in order
+        self.reads: list[Site] = []  # places at which Python reads a value that depends on the example
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
@@ -228,19 +241,18 @@ class OperatorRecorder(TorchDispatchMode):
 
     def record(self, run, *args) -> Any:
         """Return the result of `run(*args)` with operators instead of tensors."""
-        hooks = torch.nn.modules.module
-        enter = hooks.register_module_forward_pre_hook(self._enter_module)
-        leave = hooks.register_module_forward_hook(self._leave_module)
-        try:
-            with torch.no_grad(), trace.watch_reads(self._refuse_read), self:
-                result = self._take_spikes(run(*args))
-        finally:
-            enter.remove()
-            leave.remove()
+        with ExitStack() as stack:
+            for module in self.paths:
+                stack.callback(module.register_forward_pre_hook(self._enter_module).remove)
+                stack.callback(module.register_forward_hook(self._leave_module, with_kwargs=True).remove)
+            for context in (torch.no_grad(), trace.watch_reads(self._refuse_read), self):
+                stack.enter_context(context)
+            result = self._take_spikes(run(*args))
         for pick in self.picks.values():
             if not pick.is_used:
                 raise self._refuse_picking(pick.site)
-        return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
+        result = pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
+        return [_drop_states(step) for step in result] if type(result) is list else _drop_states(result)
 
     def _take_spikes(self, result: Any) -> Any:
         """Return a module's result, or those of its steps, without the states of the layer that ends it."""
@@ -253,12 +265,12 @@ class OperatorRecorder(TorchDispatchMode):
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
         pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
-        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._is_record(pair[0]))
+        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._follows_layer(pair[0]))
         if module in self.layers:
             self.inside.append(self.layers[module])
         return (pair[0],) if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
-    def _leave_module(self, module: torch.nn.Module, args: tuple, result: Any) -> None:
+    def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
         if type(result) is tuple and find_kind(module) is not None:
             self.pairs[id(result)] = result
@@ -266,15 +278,27 @@ class OperatorRecorder(TorchDispatchMode):
             layer = self.inside.pop()
             if not self.inside:
                 with _disable_current_modes():
-                    self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))))
+                    given = [
+                        t for t in pytree.tree_leaves((args, list(kwargs.values()))) if isinstance(t, torch.Tensor)
+                    ]
+                    number = sum(call.layer == layer for call in self.calls)
+                    self.calls.append(Call(layer, number, [self._find_op(t) for t in given], self._find_site()))
+                    self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
                     self._hold_records(layer, {**vars(module), **module._buffers, **vars(module).get("_memories", {})})
 
-    def _hold_records(self, layer: str, tensors: dict[Any, Any]) -> None:
-        """Record the tensors among these that the layer made, as what it gives at their places."""
+    def _hold_records(self, layer: str, tensors: dict[Any, Any], are_steps: bool = False) -> None:
+        """Record the tensors among these that the layer made, as what it gives at their places, or in their steps."""
         for place, tensor in tensors.items():
             if isinstance(tensor, torch.Tensor) and id(tensor) in self.hidden and not self._is_record(tensor):
                 op = replace(constant_op(_copy_value(tensor), self._find_site()), name="record", args=(layer, place))
+                op.kwargs = {"call": len(self.calls) - 1}
+                if are_steps:
+                    op.args, op.kwargs = (layer, 0), {**op.kwargs, "step": place}
                 self._hold(tensor, Held(self._add(replace(op, depends=True))))
+
+    def _follows_layer(self, tensor) -> bool:
+        """Return whether a value is computed after the first call of a layer that is not looked into."""
+        return bool(self.calls) and id(tensor) in self.held and self.held[id(tensor)].op.depends
 
     def _is_record(self, tensor) -> bool:
         return id(tensor) in self.held and self.held[id(tensor)].op.name == "record"
@@ -305,8 +329,10 @@ class OperatorRecorder(TorchDispatchMode):
             self._hold(result, Held(given[0][0]))
             self.picks[id(result)] = Pick(given[0][1][0], site)
             return result
-        if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
-            raise self._refuse_picking(site) if name in ("index", "nonzero") else self._refuse_reading(site)
+        if _reads_value(func, *given):
+            self.reads.append(site)
+            if not (self.layers and name in READS_VALUE):
+                raise self._refuse_picking(site) if name in ("index", "nonzero") else self.refuse_reading(site)
         result = func(*args, **kwargs)
         if "empty" in name and isinstance(result, torch.Tensor):
             result.zero_()  # what memory holds by chance may be no number
@@ -407,10 +433,12 @@ class OperatorRecorder(TorchDispatchMode):
         raise ModelError(f"{self._find_site()}: assigning .data or set_ cannot be followed; assign a new tensor")
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
-        if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:
-            raise self._refuse_reading(self._find_site())
+        if id(tensor) in self.held and self._find_op(tensor).depends:
+            self.reads.append(self._find_site())
+            if not self.layers:
+                raise self.refuse_reading(self.reads[-1])
 
-    def _refuse_reading(self, site: Site) -> ModelError:
+    def refuse_reading(self, site: Site) -> ModelError:
         return ModelError(
             f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
             "input; a chip runs the same operations for every input; "
@@ -554,10 +582,24 @@ class OperatorRecorder(TorchDispatchMode):
         raise ModelError(f"{site}: a write in place through torch's {name} cannot be followed; make a new tensor")
 
 
-def find_raising_site(error: Exception) -> Site:
-    """Return the innermost line of the user's code that raised an exception."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__) if _is_users(frame)]
-    return Site((), tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in frames[-1:]))
+def _drop_states(result: Any, depth: int = 0) -> Any:
+    """Return a result without the states of layers that tuples inside of tuples hold for the next call."""
+    if isinstance(result, dict):
+        return {name: _drop_states(part, depth + 1) for name, part in result.items()}
+    if isinstance(result, list | tuple):
+        parts = [_drop_states(part, depth + 1) for part in result]
+        return tuple(parts) if isinstance(result, tuple) else parts
+    is_state = is_op(result) and result.name == "record" and result.args[1] != 0
+    return None if is_state and depth > 1 else result
+
+
+def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
+    """Return the innermost line of the user's code that raised an exception, and the part of the module."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    users = [frame for frame in frames if _is_users(frame)]
+    paths = {id(part): path for path, part in module.named_modules()}
+    modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
+    return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
 
 
 def _is_users(frame: FrameType) -> bool:

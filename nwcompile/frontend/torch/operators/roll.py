@@ -25,6 +25,8 @@ from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
 COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
+SOURCES = ("input", "record")
+FED = "fed"  # what a layer that is not looked into is given
 ENTRY = "entry"  # of a map of the input, each of which is what one step takes
 MIN_EQUAL = 2  # steps with the same operators
 
@@ -89,7 +91,8 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
         if op in used:
             continue
         used.add(op)
-        if torch.Tag.nondeterministic_seeded in getattr(op.func, "tags", ()):
+        is_drawn = torch.Tag.nondeterministic_seeded in getattr(op.func, "tags", ())
+        if is_drawn and op.kwargs.get("generator") is None:  # a generator of the module's own has a seed
             raise ModelError(
                 f"{op.site}: torch's {op.name} draws random numbers; backends must agree, so that a chip draws none; "
                 "leave the noise out in eval mode"
@@ -175,6 +178,8 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
             _verify_operands(steps[t][i], node, first, place)
         if node.name == "input":
             node.values = dict(enumerate(inputs))
+        if node.name == "record":
+            node.values = {op.step: op for op in ops if op.name == "record" and op.args == node.op.args}
         if node.name == ENTRY:
             node.values = {op.step: op for op in ops if op.name == ENTRY and op.operands == node.op.operands}
     _follow_back(nodes, first, n_steps)
@@ -195,8 +200,8 @@ def _align_neurons(ops: list[Op], outputs: set[Op], inputs: list[Op], error: Mod
 
     If the neurons differ from step to step, they may take entries of one map as steps; otherwise raises `error`.
     """
-    for is_last in (lambda node: node.is_message, lambda node: node.is_spike):
-        needed = find_operands([op for op in ops if is_last(Node(op))])
+    for is_last in (lambda node: node.is_message, lambda node: node.is_spike, lambda node: False):
+        needed = find_operands([op for op in ops if op.name == FED or is_last(Node(op))])
         rest = [op for op in ops if op not in needed]
         if not needed or not rest:
             continue
@@ -259,8 +264,8 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
         return now - value.step, place[value] * (value.step == now)
 
     def describe_op(op: Op, now: int) -> tuple:
-        if op.name == "input":
-            return ("input",)
+        if op.name in SOURCES:
+            return (op.name, *(op.args if op.name == "record" else ()))
         leaves = op.operands if op.name == ENTRY else list_leaves((op.args, op.kwargs))
         return (str(op.func), *(describe(a, now) for a in leaves))
 
@@ -296,6 +301,7 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
                 )
     pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
     op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
+    op = op.operands[0] if op is not None and op.name == FED else op
     where = "" if op is None else f"{op.site}: torch's {op.name}: "
     return DifferentStepsError(
         f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
@@ -316,7 +322,8 @@ def _hash_value(value, hashes: dict) -> Any:
         return repr(value.value if is_op(value) else value)
     if value not in hashes:
         constant = value.value.detach()
-        bits = (constant + 0 if constant.is_floating_point() else constant).contiguous().cpu().numpy().tobytes()
+        numbers = constant.float() if constant.dtype == torch.bfloat16 else constant
+        bits = (numbers + 0 if numbers.is_floating_point() else numbers).contiguous().cpu().numpy().tobytes()
         hashes[value] = str(value.value.dtype), tuple(value.value.shape), hash(bits)
     return hashes[value]
 
@@ -398,7 +405,7 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes:
             ref.node = merged.get(ref.node, ref.node)
         leaves = list_leaves((node.args, node.kwargs))
         key = (str(node.op.func), *((id(a.node), a.delay) if is_ref(a) else _hash_value(a, hashes) for a in leaves))
-        if node.name != "input" and key in kept:
+        if node.name not in SOURCES and key in kept:
             merged[node] = kept[key]
             kept[key].values = {**node.values, **kept[key].values}
             nodes.remove(node)
