@@ -73,13 +73,19 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
 
 
 def verify_samples(
-    module: torch.nn.Module, x: torch.Tensor, lead: str, n_samples: int, layers: dict[torch.nn.Module, str]
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    lead: str,
+    n_samples: int,
+    layers: dict[torch.nn.Module, str],
+    has_own: bool,
 ) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
     The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch in which a drawn sample is
-    behind it, and one in which it is before. `layers` are not looked into. A module that takes the `n_samples` of the
-    example, but not two, makes copies of a single one: it is refused too.
+    behind it, and one in which it is before. `layers` are not looked into; unless the module
+    `has_own` neurons besides, comparisons are no spikes. A module that takes the `n_samples` of the example, but not
+    two, makes copies of a single one: it is refused too.
     """
     runs = []
     drawn = draw_like(x)[0]
@@ -93,13 +99,14 @@ def verify_samples(
             return
         runs.append(recorder.ops)
     for place, ops in enumerate(runs[1:]):
-        _compare_sample(runs[0], ops, place)
+        _compare_sample(runs[0], ops, place, COMPARISONS if has_own else ("record",))
 
 
-def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
-    """Raise ModelError if operators of a batch give the sample at a place other values than alone, before a comparison.
+def _compare_sample(one: list[Op], two: list[Op], place: int, spiking: tuple[str, ...]) -> None:
+    """Raise ModelError if operators give a sample other values in a batch than alone, before one of `spiking` names.
 
-    Operators of other code, as after `if len(x) == 1`, are compared by what follows them.
+    `place`: the sample's place in the batch. Operators of other code, as after `if len(x) == 1`, are compared by what
+    follows them.
     """
     alone, both = _group_by_place(one), _group_by_place(two)
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
@@ -109,7 +116,7 @@ def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
     if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):
         return  # sums in another order round to the other side
     users = find_users(two, [op]) | {both[key] for key in changed if both[key].name == "record"}
-    if not any(user.name in COMPARISONS for user in users):
+    if not any(user.name in spiking for user in users):
         return  # it changes the module's result only
     what = f"{op.site}: torch's {op.name} gives a sample other values in a batch than alone"
     for ops, here, there, when in ((one, alone, both, "a single sample"), (two, both, alone, "several samples")):

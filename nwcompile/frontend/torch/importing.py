@@ -300,15 +300,16 @@ def _prove_import(
     if imported.reads:
         _verify_reads(imported, module, given[:1])
     layers = {part.module: part.name for part in imported.parts}
-    verify_samples(module, given[:1], imported.lead, n_samples if imported.has_own else 1, layers)
-    spikes = None if imported.has_own else record_spikes(module, given, imported.lead, imported.parts)
+    has_own = imported.has_own
+    verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
+    spikes = None if has_own else record_spikes(module, given, imported.lead, imported.parts)
     if spikes is None:
         compare_spikes(imported.network, given[:1], imported.spikes)
     else:
         compare_spikes(imported.network, given, spikes)
-    if not imported.reads and len(imported.drawn) and imported.has_own:
+    if not imported.reads and len(imported.drawn) and has_own:
         compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
-    if imported.network.readout is not None and not imported.has_own and _returns_output(imported, module, given):
+    if imported.network.readout is not None and not has_own and _returns_output(imported, module, given):
         return replace(imported.network, readout=None)
     return _prove_readout(imported, module, given[:1])
 
@@ -334,7 +335,7 @@ def _returns_output(imported: Imported, module: torch.nn.Module, example: torch.
     more = torch.cat([example, example[:1]])
     if len(example) == 1 or run_samples(module, more, imported.lead) is not None:
         return False
-    result = run_samples(module, example, imported.lead)
+    result = run_samples(module, example, imported.lead, imported.depth)
     output = simulate(imported.network, example.numpy()).output
     if result is None or isinstance(output, dict) or result.numel() != output.size:
         return False
@@ -351,15 +352,18 @@ def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor)
     if network.readout is None and (read_output is None or imported.lead == "once"):
         return network
     try:
-        tries = Tries(module, x, imported.lead, network)
+        tries = Tries(module, x, imported.lead, network, imported.depth, bool(imported.reads))
         tries.verify_batch()
         if network.readout is not None:
+            if not imported.has_own:
+                tries.verify_results(network, network.readout)
             return replace(network, readout=tries.allow_other_lengths(network, network.readout))
+        is_proven = read_output is None or tries.prove_output(network)
     except ModuleFailedError:
         return network
     except ModelError as e:
         return replace(network, readout=None, left_out="; ".join(filter(None, (network.left_out, str(e)))))
-    if read_output is None or tries.prove_output(network):
+    if is_proven or read_output is None:
         return network
     readout = read_output()
     is_missing = readout is None and not imported.takes_spikes  # other inputs than spikes give other results

@@ -40,6 +40,7 @@ MIN_LENGTHS = 2  # other lengths on which a readout must be right to be for any 
 ROUNDED = 0.1  # part of a result that may differ: at most 0.07 in SpikingJelly's MaxFormer, whose sums round otherwise
 MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's code
 MOST_VALUES = 10_000_000  # of all neurons in all its steps
+DIFFERENT = "the module's code reads a value that depends on the input, and its result then differs from the network's"
 PACKAGE = str(Path(nwcompile.__file__).parent)
 Pair = tuple[torch.Tensor, torch.Tensor]  # a result, and the output that it may be a multiple of
 
@@ -53,11 +54,15 @@ class Tries:
 
     `samples` `[S, T, *shape]`, and the first result for each, `results` `[S, *]`. `other_lengths`: samples of other
     numbers of steps with their results, none if the module fixes the number; the longest has more steps than any number
-    in the code that runs, such as 15 in `x[:, :15]`. Raises ModuleFailedError if the module fails on the example.
+    in the code that runs, such as 15 in `x[:, :15]`. `depth`: see `run_samples`. `has_reads`: whether the module reads
+    values of the input, which may decide what it computes; then more inputs are tried. Raises ModuleFailedError if the
+    module fails on the example.
     """
 
-    def __init__(self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, has_reads: bool = False):
-        self.module, self.lead = module, lead
+    def __init__(
+        self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, depth: int, has_reads: bool
+    ):
+        self.module, self.lead, self.depth, self.has_reads = module, lead, depth, has_reads
         samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
         if lead == "once":
             samples = samples[:, :1].expand_as(samples).contiguous()
@@ -102,6 +107,10 @@ class Tries:
         rows = [{place: find_factor(*pair) for place, pair in pairs.items()} for pairs in pairs_of_sample]
         factors = next(({place: f for place, f in row.items() if f} for row in rows if any(row.values())), {})
         is_exact = all(any(row.values()) for row in rows)
+        if self.has_reads and not any(
+            all(isclose(row.get(place, 0), f) for row in rows) for place, f in factors.items()
+        ):
+            raise ModelError(DIFFERENT)
 
         def agrees(pair: Pair, factor: float) -> bool:
             """Return whether a result is `factor` times an output, but for spikes that sums round otherwise."""
@@ -121,6 +130,10 @@ class Tries:
                 return False
         return True
 
+    def verify_results(self, network: Network, readout: Readout) -> None:
+        """Raise ModelError unless a readout gives the module's results on all samples of the example's length."""
+        verify_readout(readout, record_layers(network, self.samples), self.results)
+
     def allow_other_lengths(self, network: Network, readout: Readout) -> Readout:
         """Return the readout for any number of steps, if it gives the module's results on samples of other lengths."""
         if len(self.other_lengths) < MIN_LENGTHS:
@@ -135,18 +148,19 @@ class Tries:
         return proven[0] if len(proven) == 1 or (proven and proven[0].after == proven[-1].after) else readout
 
     def _run(self, x: torch.Tensor) -> torch.Tensor | None:
-        return run_samples(self.module, x, self.lead)
+        return run_samples(self.module, x, self.lead, self.depth)
 
 
-def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> torch.Tensor | None:
+def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, depth: int | None = None) -> torch.Tensor | None:
     """Return a module's first result for samples `[B, T, *shape]`, with an axis of 1 in front; None if it fails.
 
-    If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
+    If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`. `depth`: the number of lists
+    around it; -1 if there is no such list, None if it is not known.
     """
     with preserve_state(module), torch.no_grad():
         try:
             do, given = prepare_run(module, x, lead)
-            tensors = group_results(do(given), x.shape[1])
+            tensors = group_results(do(given), x.shape[1], lambda _, at: depth in (None, at))
         except Exception:  # of the module: it does not take such samples
             return None
     if not tensors or not tensors[0]:

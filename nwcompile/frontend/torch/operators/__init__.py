@@ -94,8 +94,9 @@ class Imported:
 
     `n_states`: the number of states of all neurons. `lead`: the leading axes of the module's input. `parts`: those that
     are not looked into. `has_own`: whether other neurons were found. `reads`: the place in the code that reads a value
-    which depends on the input, or "". `takes_spikes`: whether it is right for inputs of 0 and 1 only. `read_output`:
-    returns the readout of a first result that is an output of the network; None if it is none.
+    which depends on the input, or "". `depth`: of the list of steps in the module's result, -1 if there is none.
+    `takes_spikes`: whether it is right for inputs of 0 and 1 only. `read_output`: returns the readout of a first result
+    that is an output of the network; None if it is none.
     """
 
     network: Network
@@ -108,6 +109,7 @@ class Imported:
     parts: list[Part]
     has_own: bool
     reads: str
+    depth: int
     takes_spikes: bool
     read_output: Callable[[], Readout | None] | None
 
@@ -154,7 +156,7 @@ def import_operators(
     modules = {name: part for part, name in layers.items()}
     parts = list_parts(recorder.calls, known, len(inputs), modules, relu, lead == "once")
     _note_read(parts, recorder, result)
-    returned = group_results(result, len(inputs))
+    returned, depth = _group_operators(result, known, len(inputs))
     groups = [list_results([known[op] for op in ops], len(inputs)) for ops in returned]
     outputs = [op for group in groups for op in group]
     if not outputs and not parts:
@@ -235,6 +237,7 @@ def import_operators(
         parts=parts,
         has_own=bool(assembler.layers),
         reads=str(recorder.reads[0]) if recorder.reads else "",
+        depth=depth,
         takes_spikes=assembler.takes_spikes,
         read_output=read_first if is_output else None,
     )
@@ -382,22 +385,47 @@ def record_spikes(
     return spikes
 
 
-def group_results(result, n_steps: int) -> list[list]:
+def group_results(result, n_steps: int, lists_steps: Callable[[Any, int], bool], depth: int = 0) -> list[list]:
     """Return the tensors, or operators, of a module's result; those of all steps, in a list, are one group.
 
-    If the steps have other shapes, the last one is the result.
+    `lists_steps`: whether a list, inside of `depth` others, has an entry for each step. If the steps have other shapes,
+    the last one is the result.
     """
     if isinstance(result, dict):
-        return [group for part in result.values() for group in group_results(part, n_steps)]
-    if isinstance(result, list | tuple) and len(result) != n_steps:
-        return [group for part in result for group in group_results(part, n_steps)]
-    steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]
-    leaves = [pytree.tree_leaves(step, is_leaf=is_op) for step in steps]
-    rows = [[leaf for leaf in row if is_op(leaf) or isinstance(leaf, torch.Tensor)] for row in leaves]
-    shapes = [[getattr(leaf, "value", leaf).shape for leaf in row] for row in rows]
+        result = list(result.values())
+    if isinstance(result, list | tuple) and not (len(result) == n_steps > 1 and lists_steps(result, depth)):
+        return [group for part in result for group in group_results(part, n_steps, lists_steps, depth + 1)]
+    leaves = [list_tensors(step) for step in (result if isinstance(result, list | tuple) else [result])]
+    shapes = [[getattr(leaf, "value", leaf).shape for leaf in row] for row in leaves]
     if any(row != shapes[0] for row in shapes):
-        return [[leaf] for leaf in rows[-1]]
-    return [list(group) for group in zip(*rows, strict=True)]
+        return [[leaf] for leaf in leaves[-1]]
+    return [list(group) for group in zip(*leaves, strict=True)]
+
+
+def list_tensors(value: Any) -> list:
+    """Return the tensors, or operators, in nested lists and dicts."""
+    leaves = pytree.tree_leaves(value, is_leaf=is_op)
+    return [leaf for leaf in leaves if is_op(leaf) or isinstance(leaf, torch.Tensor)]
+
+
+def _group_operators(result: Any, known: dict[Op, Any], n_steps: int) -> tuple[list[list[Op]], int]:
+    """Return the operators of a module's result, and the depth of the first list of steps in it; -1 if there is none.
+
+    A list of steps has as many entries, which come from different steps.
+    """
+    depths = []
+
+    def lists_steps(parts: Any, depth: int) -> bool:
+        ops = [[known[op] for op in list_tensors(part)] for part in parts]
+        if any(isinstance(op, Steps) for row in ops for op in row):
+            return False
+        last = [max(steps) for row in ops if (steps := [op.step for op in row if op.depends])]
+        is_list = len({*last}) == len(last)
+        depths.extend([depth] * is_list)
+        return is_list
+
+    groups = group_results(result, n_steps, lists_steps)
+    return groups, depths[0] if depths else -1
 
 
 def _verify_later(graph: StepGraph) -> None:

@@ -305,7 +305,7 @@ def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], size
             things.append("")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
-        thing = _describe_result(result, assembler, [values for _, values in runs])
+        thing = _describe_result(result, assembler, [values for _, values in runs], is_first=not things)
         things.append(_name_operators(ops, assembler) if thing == UNKNOWN else thing)
     return things if network.layers else [""] * len(things)
 
@@ -328,8 +328,11 @@ def _name_operators(result: list[Op], assembler: "Assembler") -> str:
     return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
 
 
-def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict]) -> str:
-    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN."""
+def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict], is_first: bool) -> str:
+    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN.
+
+    `is_first`: whether it is the module's first result. Others may be records of hidden layers.
+    """
     graph, network = assembler.graph, assembler.network
 
     def is_record(node: Node) -> bool:
@@ -337,7 +340,7 @@ def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: l
 
     for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
         if is_record(assembler.results[name]):
-            return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
+            return "" if name in network.outputs or not is_first else f"the choice of the hidden layer {name!r}"
     for node in graph.nodes:
         if node.name == "record" and node.op.args[1] and is_record(node):
             name = node.op.args[0]

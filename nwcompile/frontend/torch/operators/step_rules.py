@@ -154,7 +154,8 @@ def _pad(do: "Unroller", op: Op, steps: Steps, pads, value=0) -> Steps:
         raise do.make_refusal("padding of an axis that holds steps and entries", "pad before they are merged")
     entries = [do.emit(op.func, e, pads, value) for e in steps.entries] if any(pads) else steps.entries
     missing = constant_op(torch.full_like(entries[0].value, value), op.site)
-    return replace(steps, entries=[missing] * before + entries + [missing] * after)
+    entries = [missing] * before + entries[max(0, -before) :]  # a negative padding leaves out steps
+    return replace(steps, entries=entries[: len(entries) + min(0, after)] + [missing] * after)
 
 
 def _map_each(do: "Unroller", op: Op, steps: Steps, *rest) -> Steps:
