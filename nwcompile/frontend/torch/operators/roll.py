@@ -74,6 +74,7 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, u
 def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped."""
     simple: dict[Op, Op] = {}
+    looks_inside = all(op.name != FED for op in outputs)
     waiting = list(outputs)
     while waiting:
         op = waiting[-1]
@@ -83,7 +84,7 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
             continue
         waiting.pop()
         if op not in simple:
-            simple[op] = _simplify_op(op, simple) if op.depends else op
+            simple[op] = _simplify_op(op, simple, looks_inside) if op.depends else op
     outputs = [simple[op] for op in outputs]
     used, waiting = set(), list(outputs)
     while waiting:
@@ -103,12 +104,17 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
 
 
-def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
+def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
+    """Return an operator without copies and views of views.
+
+    `looks_inside`: whether layers of known classes are imported by their operators.
+    """
     args, kwargs = map_leaves(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs))
     first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
     factors = [simple[o] for o in op.operands]
-    has_no_weights = op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
-    if has_no_weights or (factors and not any(o.depends for o in factors)):  # recurrence of a layer that has none
+    # The recurrence of a layer that has none is a product with zeros.
+    is_zero = looks_inside and op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
+    if is_zero or (factors and not any(o.depends for o in factors)):
         return constant_op(op.value, op.site)
     if first is not None and isinstance(op.value, torch.Tensor):
         is_same_type = first.value.dtype == op.value.dtype
