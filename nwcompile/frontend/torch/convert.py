@@ -18,7 +18,7 @@ from nwcompile.frontend.torch.build import READOUT, Builder
 from nwcompile.frontend.torch.importing import name_input
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, scale_symbol, with_shape
+from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, list_maps, scale_symbol, with_shape
 from nwcompile.frontend.torch.operators.graph import Node as Operator
 from nwcompile.frontend.torch.operators.graph import StepGraph, is_ref
 from nwcompile.frontend.torch.symbols import Source
@@ -123,7 +123,8 @@ def convert(
 def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
     """Return the network with `neuron` for every ReLU, and a readout unless a ReLU is the output."""
     source = Source(name_input(net.module), net.nodes[0].shape[1:])
-    connector = Connector(StepGraph([], [], set(), []), {net.nodes[0]: source}, lambda *_, **__: False)
+    graph = StepGraph([], [], set(), [])
+    connector = Connector(graph, {net.nodes[0]: source}, lambda *_, **__: False, list_maps(net.module))
     layers = {relu.node: (name, relu) for name, relu in net.relus.items()}
     is_read = bool(net.tail) or net.output not in layers or layers[net.output][1].low != 0
     answer = net.output.op.site.path or "answer"

@@ -34,7 +34,7 @@ from nwcompile.frontend.torch.kinds import fit_batch
 from nwcompile.frontend.torch.modules import Stepwise, preserve_state
 from nwcompile.frontend.torch.operations import affine_operation
 from nwcompile.frontend.torch.operators.builtin import recognize_neuron
-from nwcompile.frontend.torch.operators.connect import Connector, is_binary, with_shape
+from nwcompile.frontend.torch.operators.connect import Connector, is_binary, list_maps, with_shape
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_operand_nodes, run_node, verify_graph
 from nwcompile.frontend.torch.operators.neurons import (
     WEIGHTED,
@@ -84,7 +84,6 @@ KEEPS_VALUE = (  # operators that choose between values, or compare them, and co
     "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__", "_to_copy", "reshape", *MOVES,
 )  # fmt: skip
 TIME_AXES = {"once": None, "TB": 0, "BT": 1, "B": 1, "T*B": 0, "B*T": 0}  # of the input, by its leading axes
-OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes are linear maps
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
 
@@ -162,7 +161,7 @@ def import_operators(
     if not outputs and not parts:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
     fed = [op for part in parts for op in part.fed]
-    maps = {path: part for path, part in module.named_modules() if type(part).__module__.startswith(OF_MAPS)}
+    maps = list_maps(module)
     refused: list[ModelError] = []
     values = [getattr(value, "entries", value) for value in known.values()]
     entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
@@ -524,7 +523,7 @@ class Assembler:
         self.has_spikes = has_spikes and bool(parts)
         self.takes_spikes = False
         self.assumed: list[str] = []  # what is right only if the input is 0 or 1
-        self.connector = Connector(graph, self.inputs, self._is_binary, self._connect_record, maps if parts else None)
+        self.connector = Connector(graph, self.inputs, self._is_binary, maps, self._connect_record)
         self.results: dict[str, Node] = {}  # of each layer
         self.shapes = {part.name: part.shape if part.weight is None else (len(part.weight),) for part in parts}
         self.binary |= {
@@ -741,7 +740,7 @@ class Assembler:
         if not is_certain:
             self.assumed.append(f"{region}: {ASSUMED}")
         total = self.connector.sum_refs(region.inputs, [1 if bit else -1 for bit in fires[0]], 0, region.shape)
-        name = self.connector.name_place(region.result) if self.parts else region.path or "and"
+        name = self.connector.name_place(region.result)
         operation = affine_operation(name, "and", 1, 1 - sum(fires[0]))
         return Pooled(operation, total, total.shape)
 

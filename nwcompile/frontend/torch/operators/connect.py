@@ -31,6 +31,7 @@ FUNCTIONS = {  # of torch, which run operators
     "max_pool2d_with_indices": "max_pool2d", "addmm": "linear", "mm": "matmul", "bmm": "matmul",
     "convolution": "conv2d",
 }  # fmt: skip
+OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes are linear maps
 MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
 MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
@@ -43,8 +44,8 @@ NOWHERE = -1
 class Connector:
     """Returns the symbol of each node's result; `sources` are the symbols of neurons and inputs.
 
-    `connect_record`: returns the symbol of what a layer gives that is not looked into. `maps`: torch's modules by path,
-    in a network of such layers.
+    `maps`: the modules by path that are one map, such as a torch.nn.Linear. `connect_record`: returns the symbol of
+    what a layer gives that is not looked into.
     """
 
     def __init__(
@@ -52,11 +53,10 @@ class Connector:
         graph: StepGraph,
         sources: dict[Node, Source],
         is_binary: Callable[..., bool],
+        maps: dict[str, torch.nn.Module],
         connect_record: Callable[[Node], Symbol] | None = None,
-        maps: dict[str, torch.nn.Module] | None = None,
     ):
-        self.graph, self.is_binary, self.connect_record = graph, is_binary, connect_record
-        self.maps = maps
+        self.graph, self.is_binary, self.maps, self.connect_record = graph, is_binary, maps, connect_record
         self.symbols: dict[Node, Any] = dict(sources)
         self.running: set[Node] = set()  # nodes that are being connected
 
@@ -144,9 +144,7 @@ class Connector:
                 return self._multiply(node)
             makers = {"convolution": self._convolve, "addmm": self._multiply_constant, "mm": self._multiply_constant}
             makers |= dict.fromkeys(MEANS, self._average)
-            if self.maps is not None:
-                makers |= {"_adaptive_avg_pool2d": self._average_windows}
-                makers |= {"sum": self._add_axes, "mean": self._add_axes}
+            makers |= {"_adaptive_avg_pool2d": self._average_windows, "sum": self._add_axes, "mean": self._add_axes}
             makers |= {"amax": self._maximize_axes, "max": self._maximize_axes}
             symbol = makers[name](node) if name in makers else None
             if symbol is not None:
@@ -172,10 +170,8 @@ class Connector:
         return ModelError(f"{node.op.site}: torch's {name} is {why}")
 
     def name_place(self, node: Node) -> str:
-        """Return the path of the map that runs an operator; elsewhere, with `maps`, followed by the function's name."""
+        """Return the path of the map that runs an operator; elsewhere, the module's path and the function's name."""
         path, name = node.op.site.path, node.name.strip("_")
-        if self.maps is None:
-            return path or name
         return path if path in self.maps else ".".join(filter(None, (path, FUNCTIONS.get(name, name))))
 
     # Entries of tuples.
@@ -241,7 +237,7 @@ class Connector:
 
     def _add_axes(self, node: Node) -> Symbol | None:
         """Return a sum or mean over axes as a pooling whose window has all their entries."""
-        if isinstance((self.maps or {}).get(node.op.site.path), torch.nn.AdaptiveAvgPool2d):
+        if isinstance(self.maps.get(node.op.site.path), torch.nn.AdaptiveAvgPool2d):
             return self._average_windows(node)
         x = node.refs[0]
         given = node.args[1] if len(node.args) > 1 else None
@@ -281,9 +277,9 @@ class Connector:
         self, of_rows: type, of_one: type, given: SimpleNamespace, node: Node, source: Symbol, shape
     ) -> Any:
         """Return the operation of a pooling, its source and the shape of its result, without rows if it has one."""
-        path, part = self.name_place(node), (self.maps or {}).get(node.op.site.path)
+        path, part = self.name_place(node), self.maps.get(node.op.site.path)
         is_1d = isinstance(part, of_one) or (part is None and node.refs[0].node.shape[-2] == 1)
-        if self.maps is None or not is_1d:
+        if not is_1d:
             return build_operation(of_rows, given, path, source.shape, True), source, shape
         last = {name: value[-1] if isinstance(value, tuple) else value for name, value in vars(given).items()}
         source, shape = with_shape(source, (source.shape[0], source.shape[-1])), (shape[0], shape[-1])
@@ -350,12 +346,7 @@ class Connector:
             moved = reduce(lambda a, b: Summed((a, b), shape), terms)
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
-        if self.maps is not None:
-            chosen = _pick_entries(sources, which, index, shape)
-            return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
-        chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
-        if len(used) == 1 and is_permutation(before := sources[used[0]]):  # two moves in one, which may move nothing
-            chosen = Picked(before.sources, chosen.which, before.index[index], shape)
+        chosen = _pick_entries(sources, which, index, shape)
         return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
 
     def _connect_elementwise(self, node: Node) -> Symbol:
@@ -377,15 +368,13 @@ class Connector:
         if signs is not None:
             pairs = list(zip(terms, signs, strict=False))
             shifts = [k * self._constant(a, node) for a, k in pairs if not is_ref(a)]
-            shift = shifts[0] if self.maps is not None and len(shifts) == 1 else sum(shifts)  # a sum has no -0
-            return self.sum_refs(
-                refs, [k for a, k in pairs if is_ref(a)], shift, node.shape, node if self.maps is not None else None
-            )
+            shift = shifts[0] if len(shifts) == 1 else sum(shifts)  # a sum has no -0
+            return self.sum_refs(refs, [k for a, k in pairs if is_ref(a)], shift, node.shape, node)
         number = self._constant(next(a for a in terms if not is_ref(a)), node)
         if node.name == "div" and not np.all(number):
             raise ModelError(f"{node.op.site}: a division by 0; divide by other numbers")
         scale = number if node.name == "mul" else 1 / np.asarray(number)
-        shift = 0.0 if self.maps is not None and node.name == "mul" else 0  # as in networks of earlier releases
+        shift = 0.0 if node.name == "mul" else 0  # as in networks of earlier releases
         return self.scale(self.broadcast(refs[0], node.shape), scale, shift, node)
 
     def _is_whole(self, symbol: Symbol) -> bool:
@@ -545,6 +534,11 @@ def _widen(value):
 
 def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool(((given - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
+
+
+def list_maps(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return the parts of a module that are one map, by path."""
+    return {path: part for path, part in module.named_modules() if type(part).__module__.startswith(OF_MAPS)}
 
 
 def _pick_entries(sources: list[Symbol], which: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> Picked:
