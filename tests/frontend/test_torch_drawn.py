@@ -10,7 +10,7 @@ import torch
 import nwcompile as nw
 import nwcompile.nn as nwn
 from nwcompile.errors import ModelError, NwWarning
-from nwcompile.frontend.torch.operators.record import Frame, Site
+from nwcompile.frontend.torch.operators.ops import Frame, Site
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 4, 8

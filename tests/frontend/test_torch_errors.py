@@ -7,8 +7,8 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch import operations, operators
-from nwcompile.frontend.torch.operators import connect
+from nwcompile.frontend.torch import operations
+from nwcompile.frontend.torch.operators import assemble, connect
 from nwcompile.frontend.torch.operators.parts import Part
 from tests.made.spikes import spike_tensor
 
@@ -205,7 +205,7 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
             ModelError, match=r"test_torch_errors\.py:\d+: nwcompile fails on torch's mul \(ZeroDivisionError"
         ):
             nw.from_torch(module, spike_tensor(2, 3, 8))
-    monkeypatch.setattr(operators, "build_program", lambda *_: 1 / 0)
+    monkeypatch.setattr(assemble, "build_program", lambda *_: 1 / 0)
     monkeypatch.setattr(Part, "read_neurons", lambda *_: 1 / 0)
     with pytest.raises(ModelError, match=r"^'1': nwcompile fails on LIFLayer \(ZeroDivisionError.*please report it$"):
         nw.from_torch(module, spike_tensor(2, 3, 8))

@@ -18,10 +18,10 @@ from nwcompile.frontend.torch.build import READOUT, Builder
 from nwcompile.frontend.torch.importing import name_input
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, list_maps, scale_symbol, with_shape
+from nwcompile.frontend.torch.operators.connect import Connector, list_maps, scale_symbol
 from nwcompile.frontend.torch.operators.graph import Node as Operator
 from nwcompile.frontend.torch.operators.graph import StepGraph, is_ref
-from nwcompile.frontend.torch.symbols import Source
+from nwcompile.frontend.torch.symbols import Source, is_permutation, with_shape
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec

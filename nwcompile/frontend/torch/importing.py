@@ -22,17 +22,12 @@ from nwcompile.frontend.torch.modules import (
     unwrap_module,
 )
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators import (
-    NO_NEURONS,
-    Imported,
-    ModuleFailedError,
-    draw_like,
-    import_operators,
-    record_spikes,
-)
+from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, import_operators
+from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
 from nwcompile.frontend.torch.operators.readout import is_multiple
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
+from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
 from nwcompile.frontend.torch.readouts import Tries, run_samples
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec

@@ -14,12 +14,7 @@ import torch
 import nwcompile
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.modules import preserve_state
-from nwcompile.frontend.torch.operators import (
-    ModuleFailedError,
-    draw_like,
-    group_results,
-    prepare_run,
-)
+from nwcompile.frontend.torch.operators import ModuleFailedError
 from nwcompile.frontend.torch.operators.readout import (
     CLOSE,
     find_factor,
@@ -28,6 +23,7 @@ from nwcompile.frontend.torch.operators.readout import (
     verify_readout,
 )
 from nwcompile.frontend.torch.operators.record import TORCH
+from nwcompile.frontend.torch.operators.runs import draw_like, group_results, prepare_run
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
 from nwcompile.sim import simulate

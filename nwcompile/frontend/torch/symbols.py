@@ -4,7 +4,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -107,3 +109,35 @@ class Picked:
 
 
 Symbol = Source | Applied | Pooled | Summed | Picked
+
+
+def pick_entries(sources: list[Symbol], which: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> Picked:
+    """Return entry `index[i]` of `sources[which[i]]` for each i; a choice of chosen entries is one choice."""
+    known: dict[Symbol, int] = {}  # in order of first use
+    picks = np.empty((2, index.size), np.int64)
+    for k in np.unique(which):
+        here, source = which == k, sources[k]
+        if isinstance(source, Picked) and not source.shift:
+            inner = np.array([known.setdefault(s, len(known)) for s in source.sources])
+            picks[:, here] = inner[source.which[index[here]]], source.index[index[here]]
+        else:
+            picks[0, here], picks[1, here] = known.setdefault(source, len(known)), index[here]
+    return Picked(tuple(known), picks[0], picks[1], shape)
+
+
+def is_permutation(symbol: Any) -> TypeGuard[Picked]:
+    """Return whether a symbol has all entries of another one in another order, in the same step."""
+    is_one = isinstance(symbol, Picked) and len(symbol.sources) == 1 and not symbol.shift
+    return is_one and np.array_equal(np.sort(symbol.index), np.arange(prod(symbol.sources[0].shape)))
+
+
+def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+    """Return a symbol's entries in another shape."""
+    if symbol.shape == shape:
+        return symbol
+    if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
+        return with_shape(symbol.sources[0], shape)
+    if isinstance(symbol, Picked):
+        return replace(symbol, shape=shape)
+    n = prod(shape)
+    return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)

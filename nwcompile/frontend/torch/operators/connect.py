@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,21 @@ from nwcompile.frontend.torch.operations import (
 )
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.record import is_op
+from nwcompile.frontend.torch.operators.ops import is_op
 from nwcompile.frontend.torch.operators.roll import FED
 from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
-from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Pooled, Source, Summed, Symbol
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Operation,
+    Picked,
+    Pooled,
+    Source,
+    Summed,
+    Symbol,
+    is_permutation,
+    pick_entries,
+    with_shape,
+)
 from nwcompile.ir.connection import MatMul, Pool2d, Scale
 
 ERROR_CODE = "NW2307"
@@ -346,7 +357,7 @@ class Connector:
             moved = reduce(lambda a, b: Summed((a, b), shape), terms)
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
-        chosen = _pick_entries(sources, which, index, shape)
+        chosen = pick_entries(sources, which, index, shape)
         return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
 
     def _connect_elementwise(self, node: Node) -> Symbol:
@@ -539,38 +550,6 @@ def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
 def list_maps(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the parts of a module that are one map, by path."""
     return {path: part for path, part in module.named_modules() if type(part).__module__.startswith(OF_MAPS)}
-
-
-def _pick_entries(sources: list[Symbol], which: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> Picked:
-    """Return entry `index[i]` of `sources[which[i]]` for each i; a choice of chosen entries is one choice."""
-    known: dict[Symbol, int] = {}  # in order of first use
-    picks = np.empty((2, index.size), np.int64)
-    for k in np.unique(which):
-        here, source = which == k, sources[k]
-        if isinstance(source, Picked) and not source.shift:
-            inner = np.array([known.setdefault(s, len(known)) for s in source.sources])
-            picks[:, here] = inner[source.which[index[here]]], source.index[index[here]]
-        else:
-            picks[0, here], picks[1, here] = known.setdefault(source, len(known)), index[here]
-    return Picked(tuple(known), picks[0], picks[1], shape)
-
-
-def is_permutation(symbol: Any) -> TypeGuard[Picked]:
-    """Return whether a symbol has all entries of another one in another order, in the same step."""
-    is_one = isinstance(symbol, Picked) and len(symbol.sources) == 1 and not symbol.shift
-    return is_one and np.array_equal(np.sort(symbol.index), np.arange(prod(symbol.sources[0].shape)))
-
-
-def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
-    """Return a symbol's entries in another shape."""
-    if symbol.shape == shape:
-        return symbol
-    if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
-        return with_shape(symbol.sources[0], shape)
-    if isinstance(symbol, Picked):
-        return replace(symbol, shape=shape)
-    n = prod(shape)
-    return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)
 
 
 def is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op, list_leaves, map_leaves
+from nwcompile.frontend.torch.operators.ops import Op, call_operator, is_op, list_leaves, map_leaves
 
 ERROR_CODE = "NW2307"
 QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil", "trunc", "floor_divide")

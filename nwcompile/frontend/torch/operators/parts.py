@@ -17,7 +17,8 @@ from nwcompile.frontend.torch.operations import (
     build_operation,
     operation_from_module,
 )
-from nwcompile.frontend.torch.operators.record import Call, Op, aten, make_op
+from nwcompile.frontend.torch.operators.ops import Op, aten, make_op
+from nwcompile.frontend.torch.operators.record import Call
 from nwcompile.frontend.torch.operators.roll import COPIES, FED
 from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.symbols import Applied, Source, Symbol

@@ -3,24 +3,22 @@
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators.assemble import Assembler
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_first_value, is_ref
 from nwcompile.frontend.torch.operators.neurons import is_of_messages
-from nwcompile.frontend.torch.operators.record import Op, is_op
+from nwcompile.frontend.torch.operators.ops import Op, is_op
 from nwcompile.frontend.torch.operators.roll import FED, find_operands
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.sequence.readout import run_readout
-
-if TYPE_CHECKING:
-    from nwcompile.frontend.torch.operators import Assembler
 
 ERROR_CODE = "NW2309"
 OF_PLACE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")  # options that change no value
@@ -288,7 +286,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
+def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
     """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
 
     `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
@@ -317,7 +315,7 @@ def _is_state(op: Op) -> bool:
     return op.name == "record" and op.args[1] != 0
 
 
-def _name_operators(result: list[Op], assembler: "Assembler") -> str:
+def _name_operators(result: list[Op], assembler: Assembler) -> str:
     """Name the operators that a result takes and the network has not."""
     graph = assembler.graph
     taken = {(op.name, op.site) for op in find_operands(result)}
@@ -328,7 +326,7 @@ def _name_operators(result: list[Op], assembler: "Assembler") -> str:
     return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
 
 
-def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict], is_first: bool) -> str:
+def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: list[dict], is_first: bool) -> str:
     """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN.
 
     `is_first`: whether it is the module's first result. Others may be records of hidden layers.
@@ -363,7 +361,7 @@ def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool
 
 
 def find_readout(
-    assembler: "Assembler", runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
+    assembler: Assembler, runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
 ) -> Readout | None:
     """Return the readout of the module's first result; None if it takes more than what the layers do."""
     graph, network = assembler.graph, assembler.network

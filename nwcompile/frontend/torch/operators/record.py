@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -16,20 +15,30 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.kinds import find_kind
+from nwcompile.frontend.torch.operators.ops import (
+    Frame,
+    Op,
+    Site,
+    aten,
+    call_operator,
+    constant_op,
+    is_op,
+    list_leaves,
+    make_op,
+    map_leaves,
+    run_op,
+)
 from nwcompile.frontend.torch.operators.own_operators import IN_TORCH
 from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
 COMPOSITE = "CompositeImplicitAutograd"
-aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice, torch.where neither; train the network without it"
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
-NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
-PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
@@ -50,113 +59,6 @@ HERE = (
     trace.__file__,
     str(Path(__file__).parents[1] / "onnx.py"),
 )  # whose frames are not the user's
-
-
-class Frame(NamedTuple):
-    """One Python frame: file, line, and offset of the bytecode instruction."""
-
-    file: str
-    line: int
-    instruction: int
-
-
-class Site(NamedTuple):
-    """The place of an operator: the paths of the running modules, outermost first, and the frames, innermost first.
-
-    `n_inside`: the number of frames inside a part of the module; the others are of the module itself.
-    """
-
-    modules: tuple[str, ...]
-    frames: tuple[Frame, ...]
-    n_inside: int = 0
-
-    def __str__(self) -> str:
-        """Return the innermost line of the user's code, as `net.py:35`, or else the path of the module."""
-        frame = next((frame for frame in self.frames if not frame.file.startswith(PACKAGE)), None)
-        if frame is not None:
-            return f"{Path(frame.file).name}:{frame.line}"
-        return repr(self.path) if self.path else "the module"
-
-    @property
-    def path(self) -> str:
-        """Path of the innermost module."""
-        return self.modules[-1] if self.modules else ""
-
-
-@dataclass(eq=False, repr=False)
-class Op:
-    """One run of an ATen operator; operators among its arguments stand for their results.
-
-    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple), or
-    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments.
-    `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
-    """
-
-    name: str
-    func: Any
-    args: tuple
-    kwargs: dict
-    value: Any
-    site: Site
-    depends: bool
-    step: int = NEVER
-    serial: int = field(default_factory=count().__next__)  # order of creation
-
-    @property
-    def operands(self) -> list["Op"]:
-        """Operators among the arguments, in order."""
-        return [leaf for leaf in list_leaves((self.args, self.kwargs)) if is_op(leaf)]
-
-    @property
-    def is_spike(self) -> bool:
-        """Whether the result is a truth value as a number."""
-        return self.name == "_to_copy" and self.operands[0].value.dtype == torch.bool
-
-
-def is_op(value) -> bool:
-    """Return whether a value is an operator."""
-    return isinstance(value, Op)
-
-
-def map_leaves(change: Callable[[Any], Any], arguments: Any) -> Any:
-    """Return an operator's arguments, tuples, lists and dicts, with each leaf changed; torch's own map is slower."""
-    if type(arguments) in (tuple, list):
-        return type(arguments)([map_leaves(change, a) for a in arguments])
-    if type(arguments) is dict:
-        return {name: map_leaves(change, a) for name, a in arguments.items()}
-    return change(arguments)
-
-
-def list_leaves(arguments: Any) -> list:
-    """Return the leaves of an operator's arguments, in order."""
-    leaves: list = []
-    map_leaves(leaves.append, arguments)
-    return leaves
-
-
-def make_op(func, args: tuple, kwargs: dict, value, site: Site) -> Op:
-    """Return an operator that depends on what its operands depend on."""
-    name = "getitem" if func is None else func.overloadpacket.__name__
-    op = Op(name=name, func=func, args=args, kwargs=kwargs, value=value, site=site, depends=False)
-    operands = op.operands
-    return replace(op, depends=any(o.depends for o in operands), step=max((o.step for o in operands), default=NEVER))
-
-
-def run_op(func, args: tuple, kwargs: dict, site: Site) -> Op:
-    """Run an operator on the values of its operands; `func` None takes an entry of a tuple."""
-    return make_op(func, args, kwargs, call_operator(func, args, kwargs), site)
-
-
-def call_operator(func, args, kwargs: dict, find_value: Callable[[Op], Any] = lambda op: op.value) -> Any:
-    """Return an operator's result on the values of its operands, without gradients."""
-    plain, named = map_leaves(lambda a: find_value(a) if is_op(a) else a, (args, kwargs))
-    with torch.no_grad():
-        return plain[0][plain[1]] if func is None else func(*plain, **named)
-
-
-def constant_op(value: torch.Tensor, site: Site) -> Op:
-    """Return an operator that stands for a tensor that does not depend on the example."""
-    return Op(name="constant", func=None, args=(), kwargs={}, value=value, site=site, depends=False)
 
 
 @dataclass(eq=False)

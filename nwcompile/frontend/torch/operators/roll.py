@@ -20,7 +20,7 @@ from nwcompile.frontend.torch.operators.graph import (
     is_ref,
     run_node,
 )
-from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op, list_leaves, map_leaves
+from nwcompile.frontend.torch.operators.ops import NEVER, Op, aten, constant_op, is_op, list_leaves, map_leaves
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, aten, constant_op, is_op, make_op
+from nwcompile.frontend.torch.operators.ops import Op, aten, constant_op, is_op, make_op
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps, set_times
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from nwcompile.frontend.torch.operators.record import Op, aten, list_leaves, make_op
+from nwcompile.frontend.torch.operators.ops import Op, aten, list_leaves, make_op
 
 
 class Layout(NamedTuple):

@@ -14,10 +14,8 @@ from typing import Any
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import (
+from nwcompile.frontend.torch.operators.ops import (
     NEVER,
-    RESHAPES,
-    Call,
     Op,
     Site,
     aten,
@@ -27,6 +25,7 @@ from nwcompile.frontend.torch.operators.record import (
     make_op,
     map_leaves,
 )
+from nwcompile.frontend.torch.operators.record import RESHAPES, Call
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
 from nwcompile.frontend.torch.operators.steps import Steps, cut_value, find_steps
 
