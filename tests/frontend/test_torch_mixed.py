@@ -8,6 +8,7 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.operators import import_operators, own_operators
+from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 5, 8
@@ -291,3 +292,70 @@ def test_own_states_that_are_kept_from_call_to_call_are_those_of_steps():
         expected = torch.stack([module(x_t) for x_t in x.unbind(1)], 1).numpy()
     assert 0.05 < expected.mean() < 0.95
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)
+
+
+def leak(h):
+    v, steps = torch.zeros_like(h[:, 0]), []
+    for t in range(h.shape[1]):
+        v = 0.5 * v + h[:, t]
+        steps.append(v)
+    return torch.stack(steps, 1)
+
+
+STEPS_OR_FEATURES = {
+    "relu": lambda h: h.relu(),
+    "a neuron without spikes": leak,
+    "rolled features": lambda h: h.roll(1, -1),
+    "masked features": lambda h: h[..., torch.arange(6) % 3 > 0],
+    "gathered": lambda h: h.gather(-1, torch.tensor([0, 2, 1, 3, 5, 4]).expand(h.shape)),
+    "a triangle": lambda h: h.unflatten(-1, (2, 3)).tril().flatten(-2),
+    "a fixed choice": lambda h: torch.where(torch.arange(6) > 2, h, torch.ones_like(h)),
+    "a fixed mask": lambda h: h.masked_fill(torch.arange(6) > 2, 0.0),
+}
+
+
+@pytest.mark.parametrize("between", STEPS_OR_FEATURES)
+def test_features_are_not_taken_for_steps(between):
+    """Run step by step, the layer would take the features of a step for steps."""
+    framework("spikingjelly")
+    from spikingjelly.activation_based import functional, neuron
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.of_steps = torch.nn.Linear(N_IN, 6), neuron.LIFNode(v_threshold=0.4, step_mode="m")
+            self.fc.weight.data.uniform_(-0.2, 0.5)
+
+        def forward(self, x):
+            h = STEPS_OR_FEATURES[between](self.fc(x))
+            return self.of_steps(h.transpose(0, 1)).transpose(0, 1)
+
+    module, x = Net().eval(), spike_tensor(3, 14, N_IN)
+    network = nw.from_torch(module, x[:2, :10])
+    with torch.no_grad():
+        expected = module(x).numpy()
+    functional.reset_net(module)
+    assert network.readout is None and expected.any()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
+def test_state_that_is_rounded_between_steps_is_refused(dtype):
+    snn = framework("snntorch")
+
+    class Rounded(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), snn.Leaky(beta=0.9)
+
+        def forward(self, x):
+            membrane, steps = self.lif.init_leaky(), []
+            for t in range(x.shape[1]):
+                spikes, membrane = self.lif(self.fc(x[:, t]), membrane)
+                membrane = membrane.to(dtype).float()
+                steps.append(spikes)
+            return torch.stack(steps, 1)
+
+    with pytest.raises(ModelError, match="layer 'lif' is given a state in step 1 that is not the one it returned"):
+        nw.from_torch(Rounded(), spike_tensor(3, 8, N_IN))

@@ -110,11 +110,13 @@ Result = Imported | ModelError | ModuleFailedError
 def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None) -> Result:
     """Import a module with the layers that are known, and if it has other neurons, by its operators only."""
     known: Result | None = None
+    leads = _possible_leads(module, layout)
     if find_parts(module, relu):
-        known = _choose_import(_try_leads(module, x, layout, relu), module, x, layout)
+        known = _choose_import(_try_leads(module, x, leads, relu), module, x, layout)
         if relu is not None or _is_final(known):
             return known
-    inner = _choose_import(_try_leads(module, x, layout, None, looks_inside=True), module, x, layout)
+        leads = (known.lead,) if isinstance(known, Imported) else leads
+    inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
     if known is None or isinstance(inner, Imported):
         return inner
     is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
@@ -136,14 +138,18 @@ def _is_final(result: Result) -> bool:
 
 
 def _try_leads(
-    module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None, looks_inside: bool = False
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    leads: tuple[str, ...],
+    relu: NeuronSpec | None,
+    looks_inside: bool = False,
 ) -> list[Result]:
-    """Import the module with each possible axis order; return the networks, and the refusals of the others.
+    """Import the module with each order of axes; return the networks, and the refusals of the others.
 
     `looks_inside`: known layers too are imported by their operators.
     """
     results: list[Result] = []
-    for lead in _possible_leads(module, layout):
+    for lead in leads:
         results.append(result := _import_or_refuse(module, x, lead, relu, looks_inside))
         if isinstance(result, Imported) and result.n_states and not find_parts(module):
             break  # own neurons keep their states in one call
@@ -172,8 +178,12 @@ def _choose_import(results: list[Result], module: torch.nn.Module, x: torch.Tens
     whole, last = results[0], results[-1]
     stateful = [result for result in imports if result.n_states or result.lead == "once"]
     if stateful:
-        # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
-        best = max(stateful, key=_count_memory)
+        # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back. In a
+        # wrong order of axes, features are taken for steps, and each seems to be a layer.
+        best = stateful[0]
+        for other in stateful[1:]:
+            has_more = _count_memory(other) > _count_memory(best)
+            best = other if has_more and len(other.network.layers) <= len(best.network.layers) else best
         is_refused = best.lead == "B" and isinstance(whole, ModelError) and not isinstance(whole, LayoutError)
         return whole if is_refused and not _runs_alike(module, x, layout) else best
     if isinstance(whole, OneStepError) and layout == "B":
@@ -206,7 +216,8 @@ def _explain_failure(
             return ModelError(f"{path!r}: {explain_unsupported(part)}" if path else explain_unsupported(part))
     if isinstance(failure, LayoutError):
         return failure
-    hint = _hint_layout(module, example_input, layout, relu)
+    is_operation = type(failure) is ModelError and NO_NEURONS not in str(failure)  # whatever the layout
+    hint = "" if is_operation else _hint_layout(module, example_input, layout, relu)
     if isinstance(failure, ModelError):
         is_rock = any(map(is_rockpool, module.modules()))
         return failure.ending(f"; or {TO_NIR}" if is_rock else hint)
@@ -296,7 +307,8 @@ def _prove_import(
         _verify_reads(imported, module, given[:1])
     layers = {part.module: part.name for part in imported.parts}
     has_own = imported.has_own
-    verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
+    if has_own or _mixes_samples(imported, module, given[:1]):
+        verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
     spikes = None if has_own else record_spikes(module, given, imported.lead, imported.parts)
     if spikes is None:
         compare_spikes(imported.network, given[:1], imported.spikes)
@@ -307,6 +319,18 @@ def _prove_import(
     if imported.network.readout is not None and not has_own and _returns_output(imported, module, given):
         return replace(imported.network, readout=None)
     return _prove_readout(imported, module, given[:1])
+
+
+def _mixes_samples(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> bool:
+    """Return whether a sample's spikes change behind or before a drawn sample, or the module fails on two."""
+    drawn = draw_like(sample)[0]
+    for place, batch in enumerate((torch.cat([sample, drawn]), torch.cat([drawn, sample]))):
+        spikes = record_spikes(module, batch, imported.lead, imported.parts)
+        if spikes is None or any(
+            not torch.equal(spikes[name][place].flatten(), alone.flatten()) for name, alone in imported.spikes.items()
+        ):
+            return True
+    return False
 
 
 def _verify_reads(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> None:
@@ -372,7 +396,11 @@ def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: Neur
             x = prepare_example(module, example_input, other)
         except ModelError:
             continue
-        imports = [r for r in _try_leads(module, x, other, relu) if isinstance(r, Imported) and r.parts]
+        imports = [
+            r
+            for r in _try_leads(module, x, _possible_leads(module, other), relu)
+            if isinstance(r, Imported) and r.parts
+        ]
         if imports and (other != "B" or imports[0].n_steps > 1):
             return f"; with layout={other!r}, for an example {LAYOUTS[other]}, it can be imported"
     return ""
@@ -395,5 +423,6 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
         return ("once",)
     merged = "*".join(layout)
     parts = [(find_kind(part), part) for part in module.modules()]
-    takes_merged = any(merged in kind.leads(part) for kind, part in parts if kind is not None)
-    return (layout, "B", merged) if takes_merged else (layout, "B")
+    taken = [kind.leads(part) for kind, part in parts if kind is not None]
+    one_step = ("B",) if all("B" in leads for leads in taken) else ()
+    return (layout, *one_step, merged) if any(merged in leads for leads in taken) else (layout, *one_step)

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from nwcompile.errors import ModelError
 from nwcompile.nn.ops.scan import LIFNeurons, scan_loop
 from nwcompile.nn.ops.surrogate import fast_sigmoid
+from nwcompile.nn.ops.torch_ops import select_kernels
 
 ERROR_CODE = "NW2307"
 MOST_WEIGHTS = 1 << 27  # of all delays of a layer; they are stored one by one
@@ -49,4 +50,9 @@ IN_TORCH: dict[str, Callable] = {
     "nwcompile.lif_scan.default": _scan,
     "nwcompile.spike_matmul.default": torch.matmul,
     "nwcompile.delayed_sums.default": _sum_delayed,
+}
+# Operators inside of a layer, run without torch's wrapper, which loads torch._dynamo for 1.3 s.
+INSIDE: dict[str, Callable] = {
+    "nwcompile.lif_scan.default": lambda current, *rest: select_kernels(current).forward(current, *rest[:6]),
+    "nwcompile.spike_matmul.default": lambda x, weight: select_kernels(x).spike_matmul(x, weight),
 }

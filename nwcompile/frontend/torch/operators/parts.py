@@ -160,13 +160,13 @@ def list_parts(
             raise ModelError(f"{where}{explain_unsupported(module)}", code="NW2303")
         kind = make_kind(module, relu)
         fed = [known[call.given[0]] for call in made]
+        whole = len(made) == 1 and isinstance(fed[0], Steps)
+        if not isinstance(fed[-1], Steps) and len(made) == 1 < n_steps:
+            raise _explain_fed(name, made[0].given[0], known)
         lead = _choose_lead(name, module, kind, fed[0], is_once)
         if kind is not None:
             for call in made:
                 _verify_states(name, kind, call, calls)
-        whole = len(made) == 1 and isinstance(fed[0], Steps)
-        if not isinstance(fed[-1], Steps) and len(made) == 1 < n_steps:
-            raise _explain_fed(name, made[0].given[0], known)
         steps = fed[0].entries if whole else fed
         if any(isinstance(step, Steps) for step in steps) or len(steps) != n_steps:
             raise ModelError(
@@ -239,7 +239,7 @@ def _verify_states(name: str, kind: Kind, call: Call, calls: list[Call]) -> None
     """Raise LostStateError unless a layer is given the states that it returned a step before, or starts from 0."""
     t = call.number
     for op in call.given[1:]:
-        while op.name in KEEPS_STATE and op.operands:
+        while op.name in KEEPS_STATE and op.operands and op.operands[0].value.dtype == op.value.dtype:
             op = op.operands[0]
         if not op.depends:
             if op.value.any():

@@ -28,7 +28,7 @@ from nwcompile.frontend.torch.operators.ops import (
     map_leaves,
     run_op,
 )
-from nwcompile.frontend.torch.operators.own_operators import IN_TORCH
+from nwcompile.frontend.torch.operators.own_operators import IN_TORCH, INSIDE
 from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
@@ -209,7 +209,7 @@ class OperatorRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if self.inside:
-            result = func(*args, **kwargs)
+            result = INSIDE.get(str(func), func)(*args, **kwargs)
             for tensor in pytree.tree_leaves(result):
                 if isinstance(tensor, torch.Tensor):
                     self.hidden[id(tensor)] = self.inside[0]
@@ -376,7 +376,10 @@ class OperatorRecorder(TorchDispatchMode):
         """Add an operator, or those that it is made of; torch rounds some of them once instead of twice."""
         op, name = make_op(func, args, kwargs, value, site), func.overloadpacket.__name__
         is_plain = not kwargs and (name == "addmm" or (name in ("add", "sub", "rsub") and len(args) < 3))
-        if not op.depends or name not in REWRITES or (is_plain and not (name == "addmm" and args[0].depends)):
+        choice = self._read_fixed_choice(op) if op.depends else None
+        if choice is None and (
+            not op.depends or name not in REWRITES or (is_plain and not (name == "addmm" and args[0].depends))
+        ):
             return self._add(op)
 
         def run(name: str, *args) -> Op:
@@ -386,9 +389,23 @@ class OperatorRecorder(TorchDispatchMode):
             overload = packet.Tensor if "Tensor" in packet.overloads() else packet.default
             return self._add(run_op(overload, args, {}, site))
 
-        op = REWRITES[name](run, *args, **kwargs)
+        op = REWRITES[name](run, *args, **kwargs) if choice is None else run("add", *(run("mul", *c) for c in choice))
         op.value = value
         return op
+
+    def _read_fixed_choice(self, op: Op) -> list[tuple[Op, Op]] | None:
+        """Return a choice by a mask that no input changes as products with 0 and 1, to be added; None for others."""
+        if op.name not in ("where", "masked_fill") or len(op.args) != 3 or not op.value.is_floating_point():
+            return None
+        x, mask, other = op.args if op.name == "masked_fill" else (op.args[2], op.args[0], op.args[1])
+
+        def hold(value: Any) -> Op:
+            return value if is_op(value) else self._add(constant_op(torch.as_tensor(value).to(op.value.dtype), op.site))
+
+        parts = [hold(x), hold(other)]
+        if mask.depends or not all(part.depends or part.value.isfinite().all() for part in parts):
+            return None
+        return [(parts[0], hold(~mask.value)), (parts[1], hold(mask.value))]
 
     def _hold(self, tensor: torch.Tensor, held: Held) -> Held:
         if tensor.layout != torch.strided:

@@ -105,19 +105,6 @@ def unroll_steps(ops: list[Op], time_axis: int | None, calls: list[Call]) -> tup
     return unroller.known, given.entries if isinstance(given, Steps) else [given] * unroller.n_steps
 
 
-def unroll_after(ops: list[Op], given: dict[Op, Any], n_steps: int) -> dict[Op, Any]:
-    """Return what every operator behind those of `given` becomes; these have become its values."""
-    unroller = Unroller(None, [], [])
-    unroller.n_steps = n_steps
-    unroller.known |= given
-    for op in ops:
-        for constant in (o for o in op.operands if not o.depends):
-            unroller.known[constant] = constant
-        if op not in given:
-            unroller.known[op] = unroller.unroll_op(op)
-    return unroller.known
-
-
 class Unroller:
     """Maps recorded operators to those of single steps."""
 
@@ -269,8 +256,11 @@ class Unroller:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
         if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
+        if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
+            return self.map_steps(given[0], lambda e: self.emit(op.func, e, *args[1:], **kwargs))
         if not is_entrywise(op):
-            return self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
+            alone = self._unroll_alone(op, args, kwargs, given)
+            return alone or self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
         first = given[0]
         place = first.axis - len(first.shape)  # from the end, as broadcasting aligns
         for steps in given:
@@ -285,6 +275,38 @@ class Unroller:
             row, named = map_leaves(pick, (args, kwargs))
             entries.append(self.emit(op.func, *row, **named))
         return replace(first, entries=entries, axis=op.value.ndim + place)
+
+    def _unroll_alone(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | None:
+        """Unroll an operator that gives each step alone what it gives all steps at once, on drawn values; else None."""
+        steps, axis, n = given[0], given[0].axis, len(given[0].entries)
+        if len(given) > 1 or steps.n_inside > 1 or not isinstance(op.value, torch.Tensor):
+            return None
+        dtype = steps.entries[0].value.dtype
+        drawn = torch.randn(steps.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+        def fill(part, t: int) -> tuple:
+            def cut(value):
+                if isinstance(value, Steps):
+                    return part
+                has_steps = is_op(value) and not value.depends and [*value.value.shape] == steps.shape
+                return constant_op(value.value.narrow(axis, t, 1), value.site) if has_steps else value
+
+            return map_leaves(cut, (args, kwargs))
+
+        try:
+            whole = call_operator(op.func, *map_leaves(lambda a: drawn if isinstance(a, Steps) else a, (args, kwargs)))
+            parts = [call_operator(op.func, *fill(drawn.narrow(axis, t, 1), t)) for t in range(n)]
+        except (RuntimeError, IndexError):
+            return None
+        for place, size in enumerate(whole.shape):
+            if size == n == sum(p.shape[place] for p in parts if p.ndim == whole.ndim):
+                joined = torch.cat(parts, place)
+                if torch.equal(joined, whole):
+                    rows = (fill(entry, t) for t, entry in enumerate(steps.entries))
+                    return replace(
+                        steps, entries=[self.emit(op.func, *row, **named) for row, named in rows], axis=place
+                    )
+        return None
 
     def _pick_step(self, value, t: int, place: int, first: Steps, op: Op):
         """Return an operand of an elementwise operator in step t; one tensor along the steps is cut."""
