@@ -61,7 +61,7 @@ def run_module(module, x):
     nn.prepare_net(module)
     with torch.no_grad():
         result = module(x)
-    return result.numpy()
+    return (result.float() if result.dtype == torch.bfloat16 else result).numpy()
 
 
 def steps_of(x, n):
@@ -532,3 +532,16 @@ def test_a_module_is_imported_while_a_profiler_runs():
     module, x = Known(lambda spikes, membranes, _: spikes[:, -3:].sum(1)), draw(2)
     network = cProfile.Profile().runcall(nw.from_torch, module, x)
     assert network.readout is not None and network.hash == nw.from_torch(module, x).hash
+
+
+@pytest.mark.parametrize("ending", ["pooled steps", "bfloat16"])
+def test_known_layers_may_be_followed_by_what_no_step_computes(ending):
+    endings = {
+        "pooled steps": lambda s, m, net: torch.nn.functional.avg_pool2d(s, (5, 2)).flatten(1),
+        "bfloat16": lambda s, m, net: s.sum(1).bfloat16().tanh(),
+    }
+    module, x = Known(endings[ending]), draw(60, seed=2)
+    network = nw.from_torch(module, draw(4))
+    result = run_module(module, x)
+    given = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    assert network.left_out == "" and np.allclose(given.reshape(result.shape), result, 1e-4, 1e-5)

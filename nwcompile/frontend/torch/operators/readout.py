@@ -236,8 +236,11 @@ class ReadoutBuilder:
 
     def _constant(self, key: Any, value: Any) -> dict:
         if key not in self.array_of:
+            constant = torch.as_tensor(value).detach().cpu().contiguous()
+            if constant.dtype == torch.bfloat16:
+                raise ModelError("the module's result takes constants in bfloat16, which no readout stores")
             self.array_of[key] = len(self.arrays)
-            self.arrays.append(torch.as_tensor(value).detach().cpu().contiguous().numpy())
+            self.arrays.append(constant.numpy())
         return {"array": self.array_of[key]}
 
 

@@ -156,7 +156,12 @@ class Unroller:
         rule = rule or OF_SEVERAL.get(op.name)
         result = self._follow_mean(op, args, kwargs)
         if result is None and rule is not None:
-            result = rule(self, op, *args, **kwargs)
+            try:
+                result = rule(self, op, *args, **kwargs)
+            except ModelError:
+                if not self.calls or op.serial < max(self.last_spike, self.last_record):
+                    raise
+                args, kwargs = map_leaves(self.join_steps, (args, kwargs))  # the host may join steps behind all layers
         if result is not None:
             return self._verify_order(result)
         given = find_steps((args, kwargs))
