@@ -49,9 +49,9 @@ def emit(
         raise ModelError("only a fixed-point network can be emitted; quantize it first")
     mapping.verify(network, chip)
     nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
+    axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)  # by wirings that are known
     connections = tuple(_make_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
-    axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
     program = Program(
         network=network,
         schedule=schedule,

@@ -27,7 +27,7 @@ class Destinations(NamedTuple):
     class_of: dict[str, np.ndarray]  # int64[n] by node: source class of each source
     size: np.ndarray  # int64[class]: number of sources
     offset: np.ndarray  # int64[class + 1]
-    core: np.ndarray  # int64[...]
+    core: np.ndarray  # int32[...]
 
 
 class Flows(NamedTuple):
@@ -79,16 +79,22 @@ def rows_by_source(network: Network, core_of: np.ndarray) -> Iterator[RowsOfNode
 def find_destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
     """Find the Destinations of a normalized network with these `rows_by_source`."""
     class_of, size = source_classes(network)
-    keys = [np.zeros(0, np.int64)]
+    length, cores = np.zeros(len(size), np.int64), [np.zeros(0, np.int32)]
     for name, leaving in rows:
         classes, one = np.unique(class_of[name], return_index=True)
-        base, n_rows = classes[0] * n_cores, sum(len(core) for _, (_, core, _) in leaving)
-        first_key = classes * n_cores - base
+        if len(leaving) == 1:  # the rows of a class are its destinations
+            ((c, (offset, core, _)),) = leaving
+            at = connection_wiring(network, c).source_class[one]
+            length[classes] = np.diff(offset)[at]
+            in_order = np.array_equal(at, np.arange(len(offset) - 1))
+            cores.append(core if in_order else core[csr_entries(offset, at)])
+            continue
+        first_key, n_rows = (classes - classes[0]) * n_cores, sum(len(core) for _, (_, core, _) in leaving)
         parts = (_destination_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
-        keys.append(base + _distinct_keys(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
-    key = np.concatenate(keys)
-    offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
-    return Destinations(class_of, size, offset, key % n_cores)
+        place, core = np.divmod(_distinct_keys(parts, int(first_key[-1]) + n_cores, n_rows), n_cores)
+        length[classes] = np.bincount(place, minlength=classes[-1] - classes[0] + 1)[classes - classes[0]]
+        cores.append(core.astype(np.int32))
+    return Destinations(class_of, size, csr_offset(length), np.concatenate(cores))
 
 
 def _destination_keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
@@ -102,13 +108,11 @@ def _destination_keys(network: Network, c: Connection, rows: RowsByClass, one: n
     return np.repeat(first_key, length) + core[csr_entries(offset, at)]
 
 
-def _distinct_keys(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
+def _distinct_keys(parts: Iterator[np.ndarray], n_keys: int, n_entries: int) -> np.ndarray:
     """Return int64[...]: the distinct keys 0..n_keys-1 of all parts, ascending; they have about n_entries in total.
 
     Many entries are marked in a table of all keys, part by part, so that they are not in memory together.
     """
-    if n_parts == 1:
-        return next(parts)
     if n_keys > n_entries * 8:  # bytes of an entry
         return np.unique(np.concatenate(list(parts)))
     is_there = np.zeros(n_keys, np.bool_)

@@ -34,7 +34,7 @@ class SynapseTable(NamedTuple):
     slot_class: np.ndarray  # int64[slot]: target class
     slot_kernel: np.ndarray  # int64[slot]: shared kernel, or -1
     tap_offset: np.ndarray  # int64[target class + 1]
-    taps: np.ndarray  # int64[tap]: row
+    taps: np.ndarray  # int32[tap]: row
     row_size: np.ndarray  # int64[row]: number of sources
     row_format: np.ndarray  # int64[row]: row of `step_bits`
     step_bits: np.ndarray  # int64[format, block_synapses]: bits of one more synapse in a row of n, by n % block

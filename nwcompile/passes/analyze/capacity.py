@@ -41,10 +41,10 @@ def n_usable(chip: Chip) -> int:
     return int((chip.max_neurons > 0).sum())
 
 
-def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int):
     """Return the `resources` of each core, int64[core] by name, and each neuron's out-axons; `core_of` int32[neuron].
 
-    They are counted from the destinations of source classes, without building axons.
+    They are counted from the Destinations of source classes, the third result, without building axons.
     """
     n_lines = count_lines(network)
     core_of = cores_of_sources(network, core_of)
@@ -70,12 +70,12 @@ def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int)
     ):
         used[name] = np.zeros(n_cores, np.int64)
         np.add.at(used[name], core, n)
-    return used, fan_out[n_lines:]
+    return used, fan_out[n_lines:], reached
 
 
 def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
     """Return what each core uses, int64[core, resource] in the order of `RESOURCES`; `core_of` int32[neuron]."""
-    held, _ = count_usage(network, chip, core_of, n_cores)
+    held, *_ = count_usage(network, chip, core_of, n_cores)
     return np.stack([held[resource.key] for resource in RESOURCES], 1)
 
 
@@ -113,7 +113,7 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     if limit is None:
         return core_of
     for i in range(OUT_AXON_ROUNDS):
-        held, out_axons = count_usage(network, chip, core_of, int(core_of.max()) + 1)
+        held, out_axons, _ = count_usage(network, chip, core_of, int(core_of.max()) + 1)
         if held["out_axons"].max() <= limit.min() or (out_axons <= told).all():
             break
         too_full = held["out_axons"] > limit.min()
@@ -136,7 +136,7 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
         slot_class=slot_class,
         slot_kernel=slot_kernel,
         tap_offset=tap_offset.astype(np.int64),
-        taps=_join_parts([w.taps + first_class[i] for i, w in enumerate(wires)]),
+        taps=_join_taps(wires, first_class),
         row_size=_join_parts([w.source_size for w in wires]),
         row_format=row_format,
         step_bits=step_bits,
@@ -164,6 +164,15 @@ def count_alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
 
 def _join_parts(parts) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def _join_taps(wires: list[Wiring], first_class: np.ndarray) -> np.ndarray:
+    """Return int32[tap]: the rows that all wirings tap, without copies: lists of synapses have a tap for each."""
+    ends = csr_offset([len(w.taps) for w in wires])
+    taps = np.empty(ends[-1], np.int32)
+    for i, w in enumerate(wires):
+        np.add(w.taps, first_class[i], out=taps[ends[i] : ends[i + 1]], casting="unsafe")
+    return taps
 
 
 def _row_formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 
 from nwcompile.ir.arithmetic import decay, shift_lost
+from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -143,7 +144,9 @@ def largest_sums(
         high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
-            row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
+            np.bincount(c.post, part, node.n_neurons)  # exact below 2**53, and without a sorted matrix
+            if isinstance(c, Sparse)
+            else row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
         its_bias = c.bias_per_neuron(node.shape)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import core_messages, count_flows, find_destinations, rows_by_source
+from nwcompile.cost.traffic.destinations import core_messages, count_flows
 from nwcompile.cost.traffic.io_sites import io_ends
 from nwcompile.cost.traffic.route_cost import RouteCost, route_cost
 from nwcompile.ir.activity import Activity
@@ -12,6 +12,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.options import Options
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.fixed_sites import kinds_of_sites, pins
@@ -26,7 +27,7 @@ def placement_problem(
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    targets = find_destinations(network, rows_by_source(network, core_of), n_cores)
+    used, _, targets = capacity.count_usage(network, chip, join_layers(network, mapping.core_of), n_cores)
     pair, messages = core_messages(targets, count_flows(network, targets, core_of, activity), n_cores)
     moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
@@ -34,12 +35,11 @@ def placement_problem(
     both = np.zeros((2, len(key)), np.int64)
     np.add.at(both, (np.repeat([0, 1], moving.sum()), inverse.reshape(-1)), np.tile(messages[moving], 2))
     start = csr_offset(np.bincount(key // n_cores, minlength=n_cores))
-    of_neuron = join_layers(network, mapping.core_of)
-    used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     costs = route_cost(chip, options.optimize)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
-    site_kind, fits = kinds_of_sites(capacity.site_limits(chip), used, pinned)
+    used_by_core = np.stack([used[resource.key] for resource in RESOURCES], 1)
+    site_kind, fits = kinds_of_sites(capacity.site_limits(chip), used_by_core, pinned)
     return placement.PlacementProblem(
         start=start,
         other=key % n_cores,

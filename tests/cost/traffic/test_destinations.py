@@ -39,7 +39,7 @@ def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
     network, _, core_of, n_lines = case(seed)
     chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
     axons = build_axons(network, core_of, N_CORES, chip)
-    used, fan_out = count_usage(network, chip, core_of[n_lines:], N_CORES)
+    used, fan_out, _ = count_usage(network, chip, core_of[n_lines:], N_CORES)
     for name, expected in core_use(axons, core_of, N_CORES).items():
         assert np.array_equal(used[name], expected), name
     assert np.array_equal(fan_out, np.diff(axons.offset)[n_lines:])
@@ -49,7 +49,7 @@ def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
 def test_distinct_keys_of_parts_are_those_of_all_together(n_keys):
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 40, 30) for _ in range(3)]
-    assert np.array_equal(_distinct_keys(iter(parts), 3, n_keys, 90), np.unique(np.concatenate(parts)))
+    assert np.array_equal(_distinct_keys(iter(parts), n_keys, 90), np.unique(np.concatenate(parts)))
 
 
 @settings(max_examples=n_drawn(30))

@@ -71,7 +71,7 @@ def test_words_of_pilotnet_are_those_of_intels_compiler(pilotnet):
     network, chip = with_intels_bits(pilotnet), nw.Chip.load("loihi2")
     core_of, cores = intels_cut(network)
     n_cores = int(core_of.max()) + 1
-    held, _ = capacity.count_usage(network, chip, core_of, n_cores)
+    held, *_ = capacity.count_usage(network, chip, core_of, n_cores)
     axons = build_axons(network, cores_of_sources(network, core_of), n_cores, chip)
     for name, (_, _, shown, words) in PUBLISHED.items():
         assert set(held["synapse_bits"][list(cores[name])]) == {words * 64}
@@ -89,7 +89,7 @@ def test_a_row_has_a_header_and_the_weights_of_the_channels_in_the_core(pilotnet
     n = network.node("layer5").n_neurons
     first = neuron_offsets(network)["layer5"]
     core_of[first : first + n] = cores["layer5"][0] + (np.arange(n) >= n // 2)
-    held, _ = capacity.count_usage(network, chip, core_of, int(core_of.max()) + 1)
+    held, *_ = capacity.count_usage(network, chip, core_of, int(core_of.max()) + 1)
     assert held["synapse_bits"][list(cores["layer5"])].tolist() == [576 * (1 + 2) * 64] * 2
 
 

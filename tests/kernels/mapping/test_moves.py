@@ -79,7 +79,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     leave = spike_fanout(program, "unicast").messages  # of every source, input lines first
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
     assert busy.total[cluster_state.MESSAGES] == (spikes * leave)[-len(cluster_of) :].sum()
-    used, _ = capacity.count_usage(network, chip, core_of[cluster_of], n_cores)
+    used, *_ = capacity.count_usage(network, chip, core_of[cluster_of], n_cores)
     assert held.used[:n_cores].tolist() == np.stack([used[r.key] for r in RESOURCES], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
     assert (busy.total[cluster_state.EXCESS] > 0) == bool((held.used[:n_cores] > limit).any())

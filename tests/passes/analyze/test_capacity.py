@@ -23,7 +23,7 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
         core__block_overhead_bits=3,
     )  # fmt: skip
     core_of = np.random.default_rng(seed).integers(0, 3, sum(network.node(n).n_neurons for n in network.layers))
-    held, out = capacity.count_usage(network, chip, core_of, 3)
+    held, out, _ = capacity.count_usage(network, chip, core_of, 3)
     fan, demand = capacity.fan_in(network, chip), np.stack([out, np.ones_like(out)], 1)
     core, no_limit = capacity.empty_core(fan), np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
     for c in range(3):

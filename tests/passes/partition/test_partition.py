@@ -139,7 +139,7 @@ def test_partition_counts_on_the_out_axons_that_later_slices_cause():
     network, chip = dense_net(2, 12, 30), small_chip(core__max_neurons=12, core__max_out_axons=20)
     for method in METHODS:
         mapping = partitioned(network, chip, method)
-        held, _ = capacity.count_usage(network, chip, np.concatenate([*mapping.core_of.values()]), mapping.n_cores)
+        held, *_ = capacity.count_usage(network, chip, np.concatenate([*mapping.core_of.values()]), mapping.n_cores)
         assert held["out_axons"].max() <= 20
 
 

@@ -29,7 +29,7 @@ def on_chip(method: str, limits: dict):
 
 def used_by(core_of: np.ndarray) -> dict[str, int]:
     """The most that any core takes of each resource."""
-    held, _ = capacity.count_usage(NETWORK, small_chip(), core_of, int(core_of.max()) + 1)
+    held, *_ = capacity.count_usage(NETWORK, small_chip(), core_of, int(core_of.max()) + 1)
     return {name: int(used.max()) for name, used in held.items()}
 
 
