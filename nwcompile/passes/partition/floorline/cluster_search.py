@@ -9,8 +9,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
 from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
-from nwcompile.passes.partition.floorline.objective import objective_weights, time_with_links
+from nwcompile.passes.partition.floorline.objective import count_means, objective_weights, time_with_links
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
+from nwcompile.passes.partition.sequential import number_in_order
 from nwcompile.passes.place.anneal import cool
 from nwcompile.passes.place.chip_regions import sites_by_region
 from nwcompile.passes.place.direct import hilbert_rank
@@ -87,7 +88,8 @@ def improve_clusters(
 
     Few clusters are annealed by the exact time; many by a smooth one, followed by descent on the exact time. With
     regions, links count in the returned cost but not in the search. Limits come first; from a start within them, every
-    partition is. No core is left empty if `options.n_cores` is given and some start has no empty core.
+    partition is. No core is left empty if `options.n_cores` is given and some start has no empty core. For a large
+    network (`Search.is_large`) it is the last start.
     """
     given: list[Any] = [cluster_of, starts, n_cores, effort, heat, regions]
     return kept_partition(search, "clusters", given, lambda: _search_clusters(search, *given))
@@ -104,12 +106,15 @@ def _search_clusters(
 ) -> Partition:
     """Compute the result of `improve_clusters`."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
+    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
+    weight = objective_weights(network, chip, activity, n_steps, search.options.optimize)
+    if search.is_large:
+        total, excess = count_means(search, number_in_order(starts[-1])[cluster_of])
+        return Partition(cluster_of, starts[-1], n_cores, excess, moves.cost(total, weight), regions)
     demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
     if regions is not None:
         inside = np.stack([np.cumsum(regions) - regions, regions], 1)
         demand = demand._replace(rules=demand.rules._replace(region=np.repeat(inside, regions, axis=0)))
-    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-    weight = objective_weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     state = empty_cores(demand, chip)

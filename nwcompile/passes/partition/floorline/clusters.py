@@ -21,21 +21,24 @@ def fitting_clusters(
     n_clusters: int,
     cluster_of: np.ndarray | None = None,
     per_core: int = 1,
+    is_checked: bool = True,
 ) -> np.ndarray:
     """Return int64[neuron]: clusters that the largest core holds, none with more than 1/`n_clusters` of all the load.
 
     `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons may exceed both limits.
-    The largest core holds the neurons of at least `per_core` clusters.
+    The largest core holds the neurons of at least `per_core` clusters. Unless `is_checked`, their axons and synapses
+    are not compared with its limits.
     """
     if cluster_of is None:
         cluster_of = layer_numbers(network)
-    fan, limit, place = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0), neuron_places(network)
+    limit, place = capacity.site_limits(chip).max(0), neuron_places(network)
+    fan = capacity.fan_in(network, chip) if is_checked else None
     known_size = np.zeros(0, np.int64)  # of clusters that a core is known to hold, 0 for others
     while True:
         size = np.bincount(cluster_of)
         large = np.bincount(cluster_of, load) * n_clusters > load.sum()
         large |= size > limit[kernels.NEURONS] // per_core
-        if not (large & (size > 1)).any():
+        if fan is not None and not (large & (size > 1)).any():
             known_size = np.concatenate([known_size, np.zeros(len(size) - len(known_size), np.int64)])
             fits = _core_holds(fan, limit, cluster_of, size != known_size)
             known_size = size * fits

@@ -91,11 +91,10 @@ def cluster_demand(
         receive,
     )
     kernel_offset, kernel, n_readers = _cluster_kernels(table, start, neurons)
-    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
-    send = _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps)
+    rules = core_rules(chip, n_cores, activity.n_samples * timing.period)
+    send = sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
-        _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
-        costs[cluster_state.MESSAGE_OUT] = 0
+        _add_forking(send, groups, entries, cycles_of_event(chip, "message_out"))
     inside = groups.cluster >= 0
     return cluster_state.Demand(
         reads=cluster_state.Reads(
@@ -135,12 +134,17 @@ def cluster_demand(
             arrival_step=arrivals.step,
             arrival_count=arrivals.n,
         ),
-        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, costs),
+        rules=rules,
     )
 
 
-def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> cluster_state.CoreRules:
-    """Return the rules of the largest `n_cores` cores, the largest first; every cluster may go to any of them."""
+def core_rules(chip: Chip, n_cores: int, n_barriers: int) -> cluster_state.CoreRules:
+    """Return the rules of the largest `n_cores` cores, the largest first; every cluster may go to any of them.
+
+    A message that forks on its way takes no cycles for each core that it is sent to.
+    """
+    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
+    costs[cluster_state.MESSAGE_OUT] *= chip.noc.multicast != "tree"
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(
@@ -377,7 +381,7 @@ def _cluster_kernels(
     return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)
 
 
-def _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
+def sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """Return int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
     done = np.repeat(visits[None].astype(np.int64), n_steps, 0)

@@ -29,7 +29,7 @@ from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
 from nwcompile.passes.partition.floorline.objective import max_cycles, step_cycles, step_us, too_slow
-from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.search import MAX_LISTED_SOURCES, Partition, Search
 from nwcompile.passes.partition.graph_partition import cut_stripes, partition_by_metis, striped_clusters
 from nwcompile.passes.partition.logical_cores import LogicalCores, TriedCores, logical_cores
 from nwcompile.passes.partition.sequential import cut_slices, number_in_order
@@ -47,6 +47,10 @@ _RULES_KEPT = (
 _SLICES_INSTEAD = (
     "partitioner 'floorline' found nothing better within the limits of {chip} than contiguous slices: cores are cut as "
     "with partitioner='sequential'"
+)
+_TOO_LARGE = (
+    "more than {limit:,} neurons and lines send by lists of synapses, too many for a search: partitioner 'floorline' "
+    "chose the number of cores only, and cut layers into tiles of even load"
 )
 
 
@@ -125,7 +129,8 @@ def partition_by_floorline(
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     tried = tuple(search.tried.values())
     if sites is None:
-        return logical_cores(network, cores)._replace(tried=tried)
+        warnings = (_TOO_LARGE.format(limit=MAX_LISTED_SOURCES),) if search.is_large else ()
+        return logical_cores(network, cores)._replace(warnings=warnings, tried=tried)
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
     mapping = Mapping(in_order_of_sites.core_of, chip.sites[sites[used]])
@@ -236,7 +241,7 @@ def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
     begun = _search_within_limit(search)
     for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
-    for level in range(search.n_levels):
+    for level in range(0 if search.is_large else search.n_levels):
         best = min(_refine_clusters(search, best, level), best, key=lambda p: p.rank)
         yield best, None
         if len(best.core_of) == len(search.load):
@@ -289,6 +294,8 @@ def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
 def _largest_count_tried(search: Search, n_slices: int) -> int:
     """Return the largest number of cores to try, if `sequential` takes `n_slices`."""
     max_cores = _max_cores(search)
+    if search.is_large:
+        return max_cores
     return max(min(n_slices, max_cores), min(max_cores, FLOORLINE.max_clusters // FLOORLINE.clusters_per_core))
 
 
@@ -348,7 +355,9 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
     cluster_of = np.arange(n)
     if n > FLOORLINE.fine_neurons:
         n_clusters = FLOORLINE.clusters_per_core * n_cores
-        cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, per_core=per_core)
+        cluster_of = fitting_clusters(
+            search.network, search.chip, search.load, n_clusters, per_core=per_core, is_checked=not search.is_large
+        )
     regions = np.array([n_cores]) if n <= FLOORLINE.fine_neurons else region_sizes(search.chip, n_cores)
     starts, kept = _initial_cores(search, cluster_of, regions), regions if len(regions) > 1 else None
     made = improve_clusters(search, cluster_of, starts, n_cores, FLOORLINE.first_effort_share, regions=kept)

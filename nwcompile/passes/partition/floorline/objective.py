@@ -9,18 +9,22 @@ import numpy as np
 
 from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.time.work import cycles_of_event
+from nwcompile.cost.traffic.destinations import core_messages, count_flows
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import given_figures
+from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.kernels.mapping import link_flits
+from nwcompile.ir.resources import RESOURCES
+from nwcompile.kernels.mapping import cluster_state, link_flits
 from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand, Objective
-from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.partition.floorline.demand import cluster_demand, core_rules, filled_cores, sending_cycles
 from nwcompile.passes.partition.floorline.search import Search
 
 ERROR_CODE = "NW5006"
@@ -109,8 +113,10 @@ def step_us(cycles: float, search: Search) -> float:
 def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = None) -> int:
     """Return the cycles of all steps of all samples together, by the floorline of the cores, int[neuron].
 
-    With `sites` int64[core], links between routers count too, as in `link_cycles`.
+    With `sites` int64[core], links between routers count too, as in `link_cycles`. Large networks: `count_means`.
     """
+    if search.is_large:
+        return int(count_means(search, np.unique(cores, return_inverse=True)[1].reshape(-1))[0][TIME])
     used, cluster_of = np.unique(cores, return_inverse=True)
     demand = cluster_demand(
         search.network, search.chip, search.activity, search.timing, cluster_of.reshape(-1), len(used)
@@ -119,6 +125,31 @@ def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = No
     if sites is None or not search.chip.family.has_routers:
         return int(state.busy.total[TIME])
     return time_with_links(demand, state, search.chip, sites[used])
+
+
+def count_means(search: Search, cores: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the totals of cores int[neuron] (0.., none empty), int64[N_TOTALS], and the number of exceeded limits.
+
+    All steps are as long as their mean, and words and links take no time. This needs no tables by source and core.
+    """
+    network, chip, activity, timing, *_ = search
+    n_cores, n_steps = int(cores.max()) + 1, timing.n_hardware_steps(activity.n_steps, "aligned")
+    used, _, reached = capacity.count_usage(network, chip, cores, n_cores)
+    flows = count_flows(network, reached, cores_of_sources(network, cores), activity)
+    pair, messages = core_messages(reached, flows, n_cores)
+    is_sent, rules = pair[:, 0] >= 0, core_rules(chip, n_cores, activity.n_samples * timing.period)
+    (home, to), sent = pair[is_sent].T, messages[is_sent]
+    send = sending_cycles(network, chip, activity, timing, cores, np.arange(n_steps), n_steps).sum(1)
+    send = send + rules.cycles[cluster_state.MESSAGE_OUT] * np.bincount(home, sent, n_cores)
+    synops = capacity.synaptic_load(network, activity) - activity.n_steps * activity.n_samples
+    receive = np.bincount(cores, synops * max(cycles_of_event(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS))
+    receive += rules.cycles[cluster_state.MESSAGE_IN] * np.bincount(pair[:, 1], messages, n_cores)
+    busiest = (send + receive if chip.cost.units == "shared" else np.maximum(send, receive)).max()
+    total = np.zeros(cluster_state.N_TOTALS, np.int64)
+    total[TIME] = max(busiest, n_steps * rules.min_work[n_cores]) + n_steps * rules.barrier[n_cores]
+    total[cluster_state.MESSAGES], total[cluster_state.REMOTE] = sent.sum(), sent[home != to].sum()
+    total[cluster_state.N_USED] = n_cores
+    return total, sum(int((used[r.key] > rules.limit[:, i]).sum()) for i, r in enumerate(RESOURCES))
 
 
 def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:

@@ -9,10 +9,14 @@ import numpy as np
 from nwcompile.checkpoint import has_checkpoint, load_or_compute
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.partition.logical_cores import TriedCores
+
+# Most sources of lists of synapses whose clusters are moved. With more, tables by source and core take gigabytes.
+MAX_LISTED_SOURCES = 1 << 17
 
 
 class Search(NamedTuple):
@@ -33,6 +37,12 @@ class Search(NamedTuple):
     def is_late(self) -> bool:
         """Whether the time is up."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
+    def is_large(self) -> bool:
+        """Whether clusters are not moved, see `MAX_LISTED_SOURCES`."""
+        listed = (c.source for c in self.network.connections if isinstance(c, Sparse))
+        return sum(self.network.node(source).n_neurons for source in listed) > MAX_LISTED_SOURCES
 
 
 class Partition(NamedTuple):
