@@ -108,6 +108,8 @@ def _search_clusters(
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
     weight = objective_weights(network, chip, activity, n_steps, search.options.optimize)
+    if search.options.n_cores is not None:
+        starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     if search.is_large:
         total, excess = count_means(search, number_in_order(starts[-1])[cluster_of])
         return Partition(cluster_of, starts[-1], n_cores, excess, moves.cost(total, weight), regions)
@@ -115,8 +117,6 @@ def _search_clusters(
     if regions is not None:
         inside = np.stack([np.cumsum(regions) - regions, regions], 1)
         demand = demand._replace(rules=demand.rules._replace(region=np.repeat(inside, regions, axis=0)))
-    if search.options.n_cores is not None:
-        starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     state = empty_cores(demand, chip)
     best = min((_count_cost(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
     best = best._replace(regions=regions)

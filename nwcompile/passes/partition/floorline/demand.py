@@ -91,10 +91,11 @@ def cluster_demand(
         receive,
     )
     kernel_offset, kernel, n_readers = _cluster_kernels(table, start, neurons)
-    rules = core_rules(chip, n_cores, activity.n_samples * timing.period)
+    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
     send = sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
-        _add_forking(send, groups, entries, cycles_of_event(chip, "message_out"))
+        _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
+        costs[cluster_state.MESSAGE_OUT] = 0
     inside = groups.cluster >= 0
     return cluster_state.Demand(
         reads=cluster_state.Reads(
@@ -134,17 +135,12 @@ def cluster_demand(
             arrival_step=arrivals.step,
             arrival_count=arrivals.n,
         ),
-        rules=rules,
+        rules=core_rules(chip, n_cores, activity.n_samples * timing.period, costs),
     )
 
 
-def core_rules(chip: Chip, n_cores: int, n_barriers: int) -> cluster_state.CoreRules:
-    """Return the rules of the largest `n_cores` cores, the largest first; every cluster may go to any of them.
-
-    A message that forks on its way takes no cycles for each core that it is sent to.
-    """
-    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
-    costs[cluster_state.MESSAGE_OUT] *= chip.noc.multicast != "tree"
+def core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> cluster_state.CoreRules:
+    """Return the rules of the largest `n_cores` cores, the largest first; every cluster may go to any of them."""
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(

@@ -137,17 +137,19 @@ def count_means(search: Search, cores: np.ndarray) -> tuple[np.ndarray, int]:
     used, _, reached = capacity.count_usage(network, chip, cores, n_cores)
     flows = count_flows(network, reached, cores_of_sources(network, cores), activity)
     pair, messages = core_messages(reached, flows, n_cores)
-    is_sent, rules = pair[:, 0] >= 0, core_rules(chip, n_cores, activity.n_samples * timing.period)
-    (home, to), sent = pair[is_sent].T, messages[is_sent]
+    on_core, n_copies = flows.home >= 0, np.diff(reached.offset)[flows.source_class]
+    sent = flows.messages * (np.minimum(n_copies, 1) if chip.noc.multicast == "tree" else n_copies)
     send = sending_cycles(network, chip, activity, timing, cores, np.arange(n_steps), n_steps).sum(1)
-    send = send + rules.cycles[cluster_state.MESSAGE_OUT] * np.bincount(home, sent, n_cores)
+    send = send + cycles_of_event(chip, "message_out") * np.bincount(flows.home[on_core], sent[on_core], n_cores)
     synops = capacity.synaptic_load(network, activity) - activity.n_steps * activity.n_samples
     receive = np.bincount(cores, synops * max(cycles_of_event(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS))
-    receive += rules.cycles[cluster_state.MESSAGE_IN] * np.bincount(pair[:, 1], messages, n_cores)
+    receive += cycles_of_event(chip, "message_in") * np.bincount(pair[:, 1], messages, n_cores)
     busiest = (send + receive if chip.cost.units == "shared" else np.maximum(send, receive)).max()
+    rules, is_inside = core_rules(chip, n_cores, activity.n_samples * timing.period, []), pair[:, 0] >= 0
     total = np.zeros(cluster_state.N_TOTALS, np.int64)
     total[TIME] = max(busiest, n_steps * rules.min_work[n_cores]) + n_steps * rules.barrier[n_cores]
-    total[cluster_state.MESSAGES], total[cluster_state.REMOTE] = sent.sum(), sent[home != to].sum()
+    total[cluster_state.MESSAGES] = messages[is_inside].sum()
+    total[cluster_state.REMOTE] = messages[is_inside & (pair[:, 0] != pair[:, 1])].sum()
     total[cluster_state.N_USED] = n_cores
     return total, sum(int((used[r.key] > rules.limit[:, i]).sum()) for i, r in enumerate(RESOURCES))
 

@@ -18,20 +18,22 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit import emit
+from nwcompile.passes.partition.floorline import cluster_search as cluster_search_module
 from nwcompile.passes.partition.floorline import floorline as floorline_module
 from nwcompile.passes.partition.floorline import search as search_module
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters, halve_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
-from nwcompile.passes.partition.floorline.objective import fixed_pj, objective_weights
-from nwcompile.passes.partition.floorline.search import Partition
+from nwcompile.passes.partition.floorline.objective import count_means, fixed_pj, objective_weights
+from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.graph_partition import cut_stripes
 from nwcompile.passes.partition.logical_cores import LogicalCores
+from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.sequential import cut_slices
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.mapped import bursty, groupings, tiny_case
-from tests.made.nets import FIXED, conv_net, dense_net
+from tests.made.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
@@ -232,3 +234,41 @@ def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(opt
     counts["fc2"][:, :4] = 1
     cores = partition_by_floorline(network, chip, Activity(counts, 1), Options(optimize=optimize, n_cores=60))
     assert len(np.unique(flat(cores))) == 60
+
+
+@pytest.mark.parametrize("multicast", ["unicast", "tree"])
+@pytest.mark.parametrize("seed", range(12))
+def test_totals_of_large_networks_are_those_of_the_search_with_equal_steps(seed, multicast):
+    network, chip, activity, n, n_cores = tiny_case(seed)
+    costs = {"cost.word_cycles": 0, "cost.min_step_cycles": None, "cost.units": "shared"}
+    chip, timing = chip.replace({"noc.multicast": multicast, **costs}), schedule(network)
+    search = Search(
+        network=network, chip=chip, activity=activity, timing=timing, options=Options(), load=np.ones(n),
+        state=np.zeros(1, np.uint64), deadline=None, n_levels=2, tried={},
+    )  # fmt: skip
+    drawn = np.unique(np.random.default_rng(seed).integers(0, n_cores, n), return_inverse=True)[1].reshape(-1)
+    for cores in (drawn, np.zeros(n, np.int64)):
+        exact = judged(network, chip, activity, cores, int(cores.max()) + 1)
+        total, n_over = count_means(search, cores)
+        for which in (cluster_state.MESSAGES, cluster_state.REMOTE, cluster_state.N_USED):
+            assert total[which] == exact[which]
+        assert (n_over > 0) == (exact[cluster_state.EXCESS] > 0)
+        assert total[cluster_state.TIME] <= exact[cluster_state.TIME]
+    if multicast == "unicast":  # with trees, the search lets neurons send that nothing reads
+        assert total[cluster_state.TIME] == exact[cluster_state.TIME]  # a single core is the busiest of every step
+
+
+@pytest.mark.parametrize("options", [{}, {"n_cores": 9}, {"optimize": "cores"}, {"optimize": "energy"}])
+def test_clusters_of_networks_with_many_listed_sources_are_not_moved(options, monkeypatch):
+    edges = [sparse_edge("in", "a", 8, 64, 256), sparse_edge("a", "b", 64, 64, 512)]
+    network = Network.from_arrays({"a": (FIXED, (64,)), "b": (FIXED, (64,))}, edges, {"in": (8,)})
+    chip = small_chip(noc__columns=8, noc__rows=4, core__max_in_axons=None, core__max_out_axons=None)
+    before = mapped(network, chip, Activity.uniform(network), **options)
+    monkeypatch.setattr(search_module, "MAX_LISTED_SOURCES", 8 + 64)
+    assert np.array_equal(mapped(network, chip, Activity.uniform(network), **options), before)
+    monkeypatch.setattr(search_module, "MAX_LISTED_SOURCES", 8 + 64 - 1)
+    monkeypatch.setattr(cluster_search_module, "cluster_demand", None)  # the tables by source and core
+    found = partition(network, chip, Activity.uniform(network), Options(**options))
+    assert "too many for a search" in found.warnings[0]
+    assert len(np.unique(flat(found))) == options.get("n_cores", len(np.unique(flat(found))))
+    assert found.tried[0].step_us > 0
