@@ -136,7 +136,7 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
         slot_class=slot_class,
         slot_kernel=slot_kernel,
         tap_offset=tap_offset.astype(np.int64),
-        taps=_join_taps(wires, first_class),
+        taps=np.concatenate([np.zeros(0, np.int32), *(w.taps + np.int32(first_class[i]) for i, w in enumerate(wires))]),
         row_size=_join_parts([w.source_size for w in wires]),
         row_format=row_format,
         step_bits=step_bits,
@@ -164,15 +164,6 @@ def count_alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
 
 def _join_parts(parts) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
-
-
-def _join_taps(wires: list[Wiring], first_class: np.ndarray) -> np.ndarray:
-    """Return int32[tap]: the rows that all wirings tap, without copies: lists of synapses have a tap for each."""
-    ends = csr_offset([len(w.taps) for w in wires])
-    taps = np.empty(ends[-1], np.int32)
-    for i, w in enumerate(wires):
-        np.add(w.taps, first_class[i], out=taps[ends[i] : ends[i + 1]], casting="unsafe")
-    return taps
 
 
 def _row_formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndarray, np.ndarray]:

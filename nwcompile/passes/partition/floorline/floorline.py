@@ -48,10 +48,7 @@ _SLICES_INSTEAD = (
     "partitioner 'floorline' found nothing better within the limits of {chip} than contiguous slices: cores are cut as "
     "with partitioner='sequential'"
 )
-_TOO_LARGE = (
-    "more than {limit:,} neurons and lines send by lists of synapses, too many for a search: partitioner 'floorline' "
-    "chose the number of cores only, and cut layers into tiles of even load"
-)
+_TOO_LARGE = "over {limit:,} sources of synapse lists: 'floorline' chose the number of cores and searched no further"
 
 
 @dataclass(frozen=True)
@@ -294,9 +291,8 @@ def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
 def _largest_count_tried(search: Search, n_slices: int) -> int:
     """Return the largest number of cores to try, if `sequential` takes `n_slices`."""
     max_cores = _max_cores(search)
-    if search.is_large:
-        return max_cores
-    return max(min(n_slices, max_cores), min(max_cores, FLOORLINE.max_clusters // FLOORLINE.clusters_per_core))
+    most = max_cores if search.is_large else FLOORLINE.max_clusters // FLOORLINE.clusters_per_core
+    return min(max_cores, max(n_slices, most))
 
 
 def _bisect_core_count(search: Search, first: int, least: int) -> Iterator[Partition]:

@@ -22,7 +22,7 @@ from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import cluster_state, link_flits
-from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand, Objective
+from nwcompile.kernels.mapping.cluster_state import MESSAGES, N_USED, REMOTE, TIME, CoreState, Demand, Objective
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.floorline.demand import cluster_demand, core_rules, filled_cores, sending_cycles
 from nwcompile.passes.partition.floorline.search import Search
@@ -145,12 +145,11 @@ def count_means(search: Search, cores: np.ndarray) -> tuple[np.ndarray, int]:
     receive = np.bincount(cores, synops * max(cycles_of_event(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS))
     receive += cycles_of_event(chip, "message_in") * np.bincount(pair[:, 1], messages, n_cores)
     busiest = (send + receive if chip.cost.units == "shared" else np.maximum(send, receive)).max()
-    rules, is_inside = core_rules(chip, n_cores, activity.n_samples * timing.period, []), pair[:, 0] >= 0
+    rules = core_rules(chip, n_cores, activity.n_samples * timing.period, [])
     total = np.zeros(cluster_state.N_TOTALS, np.int64)
     total[TIME] = max(busiest, n_steps * rules.min_work[n_cores]) + n_steps * rules.barrier[n_cores]
-    total[cluster_state.MESSAGES] = messages[is_inside].sum()
-    total[cluster_state.REMOTE] = messages[is_inside & (pair[:, 0] != pair[:, 1])].sum()
-    total[cluster_state.N_USED] = n_cores
+    total[MESSAGES], total[N_USED] = messages[pair[:, 0] >= 0].sum(), n_cores
+    total[REMOTE] = messages[(pair[:, 0] >= 0) & (pair[:, 0] != pair[:, 1])].sum()
     return total, sum(int((used[r.key] > rules.limit[:, i]).sum()) for i, r in enumerate(RESOURCES))
 
 

@@ -15,8 +15,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.partition.logical_cores import TriedCores
 
-# Most sources of lists of synapses whose clusters are moved. With more, tables by source and core take gigabytes.
-MAX_LISTED_SOURCES = 1 << 17
+MAX_LISTED_SOURCES = 1 << 17  # With more sources of synapse lists, tables by source and core take gigabytes.
 
 
 class Search(NamedTuple):
