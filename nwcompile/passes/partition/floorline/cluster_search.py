@@ -88,8 +88,7 @@ def improve_clusters(
 
     Few clusters are annealed by the exact time; many by a smooth one, followed by descent on the exact time. With
     regions, links count in the returned cost but not in the search. Limits come first; from a start within them, every
-    partition is. No core is left empty if `options.n_cores` is given and some start has no empty core. For a large
-    network (`Search.is_large`) it is the last start.
+    partition is. No core is left empty if `options.n_cores` is given and some start has no empty core.
     """
     given: list[Any] = [cluster_of, starts, n_cores, effort, heat, regions]
     return kept_partition(search, "clusters", given, lambda: _search_clusters(search, *given))
@@ -111,8 +110,10 @@ def _search_clusters(
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     if search.is_large:
-        total, excess = count_means(search, number_in_order(starts[-1])[cluster_of])
-        return Partition(cluster_of, starts[-1], n_cores, excess, moves.cost(total, weight), regions)
+        last = starts[-1]
+        total, n_bad = count_means(search, number_in_order(last)[cluster_of])
+        cost = moves.cost(total, weight)
+        return Partition(cluster_of=cluster_of, core_of=last, n_cores=n_cores, excess=n_bad, cost=cost, regions=regions)
     demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
     if regions is not None:
         inside = np.stack([np.cumsum(regions) - regions, regions], 1)

@@ -48,7 +48,7 @@ _SLICES_INSTEAD = (
     "partitioner 'floorline' found nothing better within the limits of {chip} than contiguous slices: cores are cut as "
     "with partitioner='sequential'"
 )
-_TOO_LARGE = "over {limit:,} sources of synapse lists: 'floorline' chose the number of cores and searched no further"
+_LARGE = f"over {MAX_LISTED_SOURCES:,} sources of synapse lists: 'floorline' chose the number of cores, and no more"
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,7 @@ def partition_by_floorline(
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     tried = tuple(search.tried.values())
     if sites is None:
-        warnings = (_TOO_LARGE.format(limit=MAX_LISTED_SOURCES),) if search.is_large else ()
-        return logical_cores(network, cores)._replace(warnings=warnings, tried=tried)
+        return logical_cores(network, cores)._replace(warnings=(_LARGE,) * search.is_large, tried=tried)
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
     mapping = Mapping(in_order_of_sites.core_of, chip.sites[sites[used]])
@@ -291,8 +290,8 @@ def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
 def _largest_count_tried(search: Search, n_slices: int) -> int:
     """Return the largest number of cores to try, if `sequential` takes `n_slices`."""
     max_cores = _max_cores(search)
-    most = max_cores if search.is_large else FLOORLINE.max_clusters // FLOORLINE.clusters_per_core
-    return min(max_cores, max(n_slices, most))
+    n_tried = max_cores if search.is_large else FLOORLINE.max_clusters // FLOORLINE.clusters_per_core
+    return min(max_cores, max(n_slices, n_tried))
 
 
 def _bisect_core_count(search: Search, first: int, least: int) -> Iterator[Partition]:

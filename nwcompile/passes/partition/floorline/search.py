@@ -39,7 +39,7 @@ class Search(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether clusters are not moved, see `MAX_LISTED_SOURCES`."""
+        """Whether clusters stay where the last start has them, see `MAX_LISTED_SOURCES`."""
         listed = (c.source for c in self.network.connections if isinstance(c, Sparse))
         return sum(self.network.node(source).n_neurons for source in listed) > MAX_LISTED_SOURCES
 
