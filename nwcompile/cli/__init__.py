@@ -21,6 +21,7 @@ from importlib import import_module
 
 from nwcompile import __version__
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_controls, unknown_choice
+from nwcompile.ir.shown import wrap_lines
 
 ERROR_CODE = "NW1002"
 INTERRUPTED = 130  # exit code after Ctrl-C, by convention of shells
@@ -34,13 +35,13 @@ VERBS = {
     "simulate": "run a program or a float model on an input",
     "evaluate": "measure the accuracy of the float model and on the chip",
     "bits": "find the narrowest weights of each layer that keep the accuracy",
-    "robustness": "measure the accuracy on devices with mismatch, stuck synapses and dead neurons",
+    "robustness": "measure the accuracy on devices with mismatch and defects",
     "crosscheck": "compare backends layer by layer and show the first difference",
-    "report": "run a program on an input and write a report, or compare two programs (--diff)",
-    "export": "write a program as files for another simulator or for a chip's tools",
-    "verify": "compare a spike log of a chip or its hardware description with the program",
+    "report": "run a program and write a report, or compare two (--diff)",
+    "export": "write a program for another simulator or a chip's tools",
+    "verify": "compare a spike log of a chip or of its RTL with the program",
     "show": "show the neurons, axons and memory of each core",
-    "noc": "simulate the network on chip alone, with a packet trace or generated load",
+    "noc": "simulate the network on chip alone, with a trace or a load",
     "chips": "list the chip models, show one, or print their JSON Schema",
     "explain": "explain an error code: explain NW4001",
     "completion": "print a script for shell completion",
@@ -97,7 +98,7 @@ def _run_verb(argv: list[str]) -> int:
         print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"nwcompile {__version__}\n{_describe_environment()}")
+        print(f"nwcompile {__version__}", *wrap_lines([_describe_environment()]), sep="\n")
         return 0
     verb, *rest = argv
     if verb not in VERBS:
@@ -118,5 +119,6 @@ def _report_error(error: NwError, as_json: bool) -> int:
             table["violations"] = [vars(v) for v in error.violations]
             table["change"], table["elsewhere"] = error.change, error.elsewhere
         print(json.dumps(table, indent=1))
-    print(f"nwcompile: error[{error.code}]: {error}", file=sys.stderr)
+    lines = f"nwcompile: error[{error.code}]: {error}".split("\n")
+    print(*(wrap_lines(lines) if sys.stderr.isatty() else lines), sep="\n", file=sys.stderr)
     return error.exit_code

@@ -10,7 +10,7 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, read_data, read_input, read_labels
 from nwcompile.cli.inputs.load import check_file, check_usage, is_program, load_chip, read_network
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.errors import ModelError, OptionError, escape_controls
 from nwcompile.ir.artifact import write_files
 from nwcompile.report.text import interval_text
@@ -63,7 +63,8 @@ def run(args: Namespace) -> int:
         print(as_json({**_as_values(narrowed), **told}))
     else:
         rates = _format_accuracies(narrowed, accuracy, n_samples)
-        print(f"{_format_widths(narrowed, widths)}\n\n{rates}\n{split}\n\nwidths: {path} (give it to --bits)")
+        print_text(f"{_format_widths(narrowed, widths)}\n\n{rates}\n{split}\n")
+        print(f"widths: {path} (give it to --bits)")
     return 0
 
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.outputs.text import as_json
+from nwcompile.cli.outputs.text import as_json, print_text
 from nwcompile.cost.energy import predict
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import quantization_lines
@@ -22,5 +22,5 @@ def run(args: Namespace) -> int:
     else:
         warned = [f"warning: {text}" for text in doc["warnings"]]
         blocks = [verdict_lines(doc), fit_table(doc), quantization_lines(doc), warned]
-        print("\n\n".join("\n".join(block) for block in blocks if block))
+        print_text("\n\n".join("\n".join(block) for block in blocks if block))
     return 0

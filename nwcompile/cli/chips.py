@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from nwcompile.cli.inputs.load import load_chip
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.cost.basis import find_silicon
 from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip
@@ -32,7 +32,7 @@ def _list_chips(args: Namespace) -> None:
     if args.json:
         print(as_json([{"name": c.name, "n_cores": c.n_cores, "description": c.description} for c in chips]))
     else:
-        print(format_table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
+        print_text(format_table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
 
 
 def _load_or_warn(name: str) -> Chip | None:
@@ -55,24 +55,24 @@ def _show_chip(chip: Chip, json: bool) -> None:
         has = {"times": chip.gives_times, "energies": chip.has_energies}
         print(as_json(head | has | {"keys": keys, "silicon": silicon}))
         return
-    print(f"{chip.name}: {chip.description}\n")
+    print_text(f"{chip.name}: {chip.description}\n")
     rows = [(k, _format_value(chip.value(k)), chip.basis_of(k), chip.source_of(k) or "default") for k in known]
-    print(format_table(("key", "value", "basis", "source"), rows))
+    print_text(format_table(("key", "value", "basis", "source"), rows))
     unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
-        print(f"\nnot given: {', '.join(unknown)}")
+        print_text(f"\nnot given: {', '.join(unknown)}")
     measured = find_silicon(chip)
     if measured:
         print()
     for row in measured:
         fitted = "" if row.judges else "; a constant is fitted to it"
-        print(
+        print_text(
             f"{row.quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
             f"({row.error_percent:+.0f} %{fitted}; {row.source})"
         )
     for what, is_given in (("times", chip.gives_times), ("energies of events", chip.has_energies)):
         if not is_given:
-            print(f"no {what}: the file lacks some of the figures they need")
+            print_text(f"no {what}: the file lacks some of the figures they need")
 
 
 def _format_value(value) -> str:

@@ -8,7 +8,7 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import check_folder, is_program, load_chip, load_program, read_network
 from nwcompile.cli.outputs.progress import Progress
-from nwcompile.cli.outputs.text import as_json, core_rows, cores_text
+from nwcompile.cli.outputs.text import as_json, core_rows, cores_text, print_text
 from nwcompile.cost.energy import predict
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile
@@ -35,7 +35,8 @@ def run(args: Namespace) -> int:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
         print(as_json({**made, **doc}))
     else:
-        print(f"{_text(doc, args)}\n\nprogram: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
+        print_text(f"{_text(doc, args)}\n")
+        print(f"program: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
     return 0
 
 
@@ -46,7 +47,7 @@ def print_plan(args: Namespace) -> int:
     if args.json:
         print(as_json({**doc, "mapping": core_rows(program)}))
     else:
-        print(f"{_text(doc, args)}\n\n{cores_text(program)}")
+        print_text(f"{_text(doc, args)}\n\n{cores_text(program)}")
     return 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_usage, model_network
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.report.text import interval_text
@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
         more = {"float_difference": told, "chip": program.chip.name, "warnings": program.warnings}
         print(as_json({**asdict(result), **more}))
     else:
-        print("\n\n".join(_format_result(result, program, accuracy)))
+        print_text("\n\n".join(_format_result(result, program, accuracy)))
     return 0 if result.agree else 1
 
 

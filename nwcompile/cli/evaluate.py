@@ -7,7 +7,7 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_usage, is_program, model_network, read_network
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
@@ -57,12 +57,12 @@ def run(args: Namespace) -> int:
         print(as_json({**doc, **told, "chip": chip, "backend": backend}))
     else:
         notes = {"float": "reference", "chip": f"{program.chip.name}, {backend}" if program is not None else ""}
-        rule = answer_rule(of_answers).removeprefix("class = ")
         rows = [
-            (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", n_samples, notes[name], rule)
+            (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", n_samples, notes[name])
             for name, part in result.items()
         ]
-        print(format_table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))
+        table = format_table(("network", "accuracy", "95 % interval", "samples", "on"), rows)
+        print_text(f"{table}\n\n{answer_rule(of_answers)}")
     warn_of_answers(of_answers, "the accuracy")
     return 0
 

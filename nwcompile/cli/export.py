@@ -16,6 +16,7 @@ from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
+from nwcompile.ir.shown import wrap_lines
 from nwcompile.report.export.formats import EXPORTS
 from nwcompile.sim.inputs import prepare_inputs
 
@@ -32,7 +33,7 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json({"to": args.to, "files": [str(path) for path in files], "note": note}))
     else:
-        print("\n".join([*map(str, files), "", note]))
+        print(*files, "", *wrap_lines([note]), sep="\n")
     return 0
 
 

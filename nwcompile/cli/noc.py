@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.cli.inputs.load import load_chip
-from nwcompile.cli.outputs.text import as_json
+from nwcompile.cli.outputs.text import as_json, print_text
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.chip import Chip
@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
         if args.json:
             print(as_json({"chip": chip.name, **(loads[0] if len(loads) == 1 else {"loads": loads})}))
         elif len(loads) == 1:
-            print(_text_of_load(loads[0], args.cycles))
+            print_text(_text_of_load(loads[0], args.cycles))
         return 0
     packets = read_packets(Path(args.trace_in))
     time, src, dst, size = (packets[name] for name in COLUMNS)
@@ -91,7 +91,7 @@ def _offer_loads(args: Namespace, chip: Chip) -> list[dict]:
         verify_load(chip, args.traffic, load, *fixed)
     prints = len(args.load) > 1 and not args.json
     if prints:
-        print(f"{args.traffic}; loads in flits/core/cycle, latency in cycles, load of a link: share of busy cycles")
+        print(f"{args.traffic}; loads in flits/core/cycle, latency in cycles, links: busy share")
         print("offered  accepted   mean latency  its load  busiest link")
     loads = []
     for load in args.load:
@@ -102,7 +102,7 @@ def _offer_loads(args: Namespace, chip: Chip) -> list[dict]:
             latency = {None: "too few cycles", False: "saturated"}.get(made["stable"]) or f"{made['mean_latency']:.2f}"
             print(f"{made['offered']:7.4f}  {made['accepted']:8.4f} {latency:>14}  {share:8.4f}  {busiest}", flush=True)
     if prints and any(made["stable"] is None for made in loads):
-        print(f"too few cycles to tell whether the latency lasts: measure more than {args.cycles} (--cycles)")
+        print_text(f"too few cycles to tell whether the latency lasts: measure more than {args.cycles} (--cycles)")
     return loads
 
 

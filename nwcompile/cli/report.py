@@ -8,7 +8,7 @@ from nwcompile.cli.evaluate import measure_accuracy
 from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_folder, load_program, refuse_nir_flags
 from nwcompile.cli.inputs.stream import read_stream
-from nwcompile.cli.outputs.text import as_json
+from nwcompile.cli.outputs.text import as_json, print_text
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved_neurons, predicted_figures
 from nwcompile.cost.energy import predict
@@ -59,7 +59,8 @@ def run(args: Namespace) -> int:
         print(as_json({"report": str(folder / "report.json"), "trace": args.trace, **doc}))
     else:
         traced = "" if trace_file is None else f"\ntrace: {args.trace}"
-        print(f"{render_text(doc)}\n\nreport: {folder / 'report.html'}{traced}")
+        print_text(f"{render_text(doc)}\n")
+        print(f"report: {folder / 'report.html'}{traced}")
     return 0
 
 
@@ -112,5 +113,6 @@ def run_diff(args: Namespace) -> int:
     if args.json:
         print(as_json(doc if folder is None else {"page": str(folder / "diff.html"), **doc}))
     else:
-        print(diff_text(doc) + ("" if folder is None else f"\n\npage: {folder / 'diff.html'}"))
+        print_text(diff_text(doc))
+        print(*([] if folder is None else ["", f"page: {folder / 'diff.html'}"]), sep="\n", end="\n" * bool(folder))
     return 0 if doc["ok"] else 1

@@ -10,7 +10,7 @@ import numpy as np
 from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import read_data
 from nwcompile.cli.inputs.load import load_program
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
         print(as_json({"points": values} if swept else values[0]))
     else:
         text = _format_points(results, swept, args, program) if swept else _format_result(results[0], args, program)
-        print(text)
+        print_text(text)
     return code
 
 

@@ -15,7 +15,7 @@ from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_file, is_program, load_program, read_network, refuse_nir_flags
 from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
 from nwcompile.cli.outputs.stream import Totals, open_output, step_line
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_table, print_text
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.energy import board_energy
 from nwcompile.cost.time.profile import core_phases
@@ -66,9 +66,9 @@ def run(args: Namespace) -> int:
         figures = {**summarize_run(result), "board": board, **parts, **{k: v for k, v in more.items() if k != "energy"}}
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
-        print("\n".join([_format_run(result, model), *(text for p in parts.values() if p for text in p["text"])]))
+        print_text("\n".join([_format_run(result, model), *(text for p in parts.values() if p for text in p["text"])]))
         if more:
-            print("\n" + "\n".join(profile_lines(more)))
+            print_text("\n" + "\n".join(profile_lines(more)))
         if file is not None:
             print(f"\nwritten: {args.output}")
         if trace_file is not None:

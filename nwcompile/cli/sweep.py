@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -54,7 +55,7 @@ def run(args: Namespace) -> int:
         return INTERRUPTED
     finally:
         progress.end()
-    _print_ignored(made)
+    _print_ignored(made, folder / FILE)
     if args.json:
         print(as_json({"rows": made.rows, "front": [row["id"] for row in made.front], "n_computed": made.n_computed}))
     else:
@@ -125,17 +126,11 @@ def _read_inputs(plan: Plan) -> tuple[Network, dict]:
     return network, given
 
 
-def _print_ignored(made: Sweep) -> None:
-    """Print which entries of the folder were ignored."""
-    if made.folder is None:
-        return
-    path = made.folder / FILE
+def _print_ignored(made: Sweep, path: Path) -> None:
+    """Print which entries of the table were ignored."""
     if made.n_stale:
-        print(
-            f"nwcompile: {count_text(made.n_stale, 'point')} in {path} of another version, model or samples are stale "
-            "and ignored",
-            file=sys.stderr,
-        )
+        stale = f"{count_text(made.n_stale, 'point')} in {path} of another version, model or samples are stale"
+        print(f"nwcompile: {stale} and ignored", file=sys.stderr)
     if made.n_unreadable:
         unread = count_text(made.n_unreadable, "line")
         print(f"nwcompile: {unread} of {path} cannot be read and are ignored", file=sys.stderr)

@@ -1,13 +1,20 @@
 """Presentation of values: figures with their basis; a `repr` of at most ten lines; DataFrames."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 from nwcompile.errors import OptionError, escape_controls
 
 MOST_LINES = 10  # Larger networks show their first parts only.
 WIDTH = 80  # Columns of a terminal, at which sentences are wrapped.
+LEAST_TEXT = 26  # Columns for the text of a table's last column; if fewer are left, it follows below the table.
 MOST_COLUMNS = 120  # Width of a wide terminal, and of this package's code.
 LARGER_UNITS = {"pJ": "nJ", "nJ": "uJ", "uJ": "mJ", "mJ": "J", "ns": "us", "us": "ms", "ms": "s", "mW": "W"}
+
+# Spaces within a number, and between it and its unit; of a site, those after its commas. No line breaks there.
+IN_A_NUMBER = re.compile(r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")
+IN_A_SITE = re.compile(r"(?<=\d,) (?=\d+[,)])")
 
 NO_PANDAS = (
     "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables stand in "
@@ -22,6 +29,18 @@ def format_lines(head: str, rows: Sequence[str], what: str) -> str:
     if len(rows) > room:
         shown = shown[: room - 1] + [f"... and {len(rows) - room + 1} more {what}"]
     return "\n".join([_shorten_line(head), *(_shorten_line(f"  {row}") for row in shown)])
+
+
+def wrap_lines(lines: Iterable[str]) -> list[str]:
+    """Wrap lines at the width of a terminal, below their last column; a longer name or path stays whole."""
+    wrapped = []
+    for line in lines:
+        column = line.rfind("  ") + 2
+        indent = " " * (column if 2 < column <= WIDTH - LEAST_TEXT else 2)
+        glued = IN_A_SITE.sub("\0", IN_A_NUMBER.sub("\0", line))
+        text = fill(glued, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        wrapped.append(text.replace("\0", " "))
+    return wrapped
 
 
 def count_text(n: int, noun: str) -> str:

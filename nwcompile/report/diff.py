@@ -3,13 +3,14 @@
 from dataclasses import asdict
 
 from nwcompile.cost.compare import NAMES, Figures, Moved, change_percent
-from nwcompile.ir.shown import grouped, name_energy, round_figure
+from nwcompile.ir.shown import grouped, round_figure
 from nwcompile.report.json.collect import collect_basis
 from nwcompile.report.text import align_rows
 
 WORDS = {"cores": "cores", "messages_per_step": "messages per step", "hops_per_step": "hops per step",
-         "hottest_link_cycles": "hottest link, cycles per step", "step_us": "us per step",
-         "sample_nj": "nJ per sample"}  # fmt: skip
+         "hottest_link_cycles": "hottest link, cycles per step", "step_us": "step time, us",
+         "sample_nj": "energy per sample, nJ"}  # fmt: skip
+TITLES = {name: words.partition(",")[0] for name, words in WORDS.items()}  # without units
 BASIS_OF = {"step_us": "time_basis", "sample_nj": "energy_basis"}  # of figures that are no counts
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 
@@ -43,7 +44,10 @@ def _figures_doc(figures: Figures) -> dict:
 
 def diff_text(doc: dict) -> str:
     """Format a comparison for the terminal: verdict, figures, layers."""
-    blocks = [[diff_verdict(doc)], align_rows(figure_rows(doc), n_left=1), align_rows(layer_rows(doc), n_left=1)]
+    rows = figure_rows(doc)
+    figures = align_rows([row[:-1] for row in rows], n_left=1)
+    bases = [f"basis of {name.partition(',')[0]}: {basis}" for name, *_, basis in rows[1:] if basis]
+    blocks = [[diff_verdict(doc)], [*figures, *bases], align_rows(layer_rows(doc), n_left=1)]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
@@ -51,10 +55,10 @@ def diff_verdict(doc: dict) -> str:
     """List the figures of the gate that are worse, and by how much, or those that are not worse."""
     change = {name: doc["change_percent"][name] for name in doc["gate"]}
     if not doc["worse"]:
-        return "no worse: " + ", ".join(f"{WORDS[name]} {_change_text(by)}" for name, by in change.items())
-    named = ", ".join(f"{WORDS[name]} {_format_worse(doc, name)}" for name in doc["worse"])
+        return "no worse: " + ", ".join(f"{TITLES[name]} {_change_text(by)}" for name, by in change.items())
+    named = ", ".join(f"{TITLES[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
-    better = ", ".join(f"{WORDS[name]} {_change_text(by)}" for name, by in change.items() if (by or 0) < 0)
+    better = ", ".join(f"{TITLES[name]} {_change_text(by)}" for name, by in change.items() if (by or 0) < 0)
     return f"worse{beyond}: {named}" + (f"; better: {better}" if better else "")
 
 
@@ -65,8 +69,8 @@ def figure_rows(doc: dict) -> list[tuple[str, ...]]:
         bases = [_basis_text(doc[side], name) for side in ("before", "after")]
         values = (_value_text(doc[side][name], basis) for side, basis in zip(("before", "after"), bases, strict=True))
         known = " -> ".join(dict.fromkeys(basis for basis in bases if basis is not None))
-        only = ", cores only" if name == "sample_nj" and doc["after"]["energy_label"] == name_energy(None) else ""
-        rows.append((WORDS[name] + only, *values, _change_text(doc["change_percent"][name]), known))
+        words = WORDS[name].replace("energy", doc["after"]["energy_label"])
+        rows.append((words, *values, _change_text(doc["change_percent"][name]), known))
     return rows
 
 

@@ -1,10 +1,11 @@
 """Markup: build HTML and SVG elements with all text escaped, and no-break spaces between a number and its unit."""
 
-import re
+from collections.abc import Iterable
 from html import escape
 
+from nwcompile.ir.shown import IN_A_NUMBER
+
 VOID = ("meta", "input")
-IN_A_NUMBER = re.compile(r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")
 
 
 class Markup(str):
@@ -25,6 +26,13 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 def join(children) -> Markup:
     """Concatenate children; strings other than Markup are escaped, None is left out."""
     return Markup("".join(c if isinstance(c, Markup) else _escape_text(c) for c in children if c is not None))
+
+
+def keep_names(page: str, names: Iterable[str]) -> str:
+    """Print names unchanged, also those like `12 us`, in which a space looks like that before a unit."""
+    for name in names:
+        page = page.replace(_escape_text(name), escape(name, quote=False))
+    return page
 
 
 def _escape_text(value: object) -> str:

@@ -5,7 +5,7 @@ from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows, percent, price_text
 
-HEADINGS = ("layer", "was", "the chip has", "how it is met", "label", "price")
+HEADINGS = ("layer", "network has", "chip has", "rewrite", "label", "price")
 ABOUT = (
     "Rewrites of the network for the chip. “Exact”: spike for spike equal to the same integers on an ideal chip with "
     "every neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference "

@@ -12,13 +12,13 @@ from nwcompile.ir.shown import count_text
 from nwcompile.report.text import bottleneck_text, figure_text, percent
 
 RULES = {
-    "time": "the fewest cores that hold the network, as the chip has no times",
-    "energy": "as many cores as take the least energy",
-    "edp": "as many cores as minimize energy times time",
+    "time": "the fewest cores that hold the network, as the chip has no times per core",
+    "energy": "the number of cores with the least energy",
+    "edp": "the number of cores with the least energy x time",
     "cores": "the fewest cores that hold the network",
     "traffic": "the fewest cores that hold the network, then the least traffic",
 }
-NO_TIMES = "no lower bound: the chip has no times"
+NO_TIMES = "no lower bound: the chip has no times per core"
 NO_BOUND = "no lower bound is known where some cores are faster than others, neurons share axons, or neurons are copied"
 
 
@@ -66,7 +66,7 @@ def _binding_text(doc: dict) -> str:
 
 def _tried_text(doc: dict, tried: list[dict], options: dict) -> str:
     if not tried:
-        return f"no other number of cores: the mapping was given, or is what partitioner {_method(options)} makes"
+        return f"no other number of cores: the mapping is given, or comes from partitioner {_method(options)}"
     texts = []
     for row in sorted(tried, key=lambda row: row["n_cores"]):
         us = "" if row["step_us"] is None else f" ({figure_text(doc, row['step_us'], 'us')})"
@@ -81,13 +81,13 @@ def _method(options: dict) -> str:
 
 def _rule_text(options: dict, tried: list[dict], doc: dict) -> str:
     if options.get("n_cores") is not None:
-        return f"n_cores={options['n_cores']} asks for them"
+        return f"n_cores={options['n_cores']} sets them"
     if options.get("step_limit_us") is not None:
         return f"few cores that keep step_limit_us={options['step_limit_us']}"
     if options.get("partitioner") not in ("floorline", "coarse"):
         return f"as partitioner {_method(options)} cuts the network"
     if not tried:
-        return "as the chip allows, or as the given mapping has it"
+        return "as given, or as the limits of the chip require"
     if weighs_cores(options) and doc["time"] is not None:
         return CORES_RULE
     return RULES.get(str(options.get("optimize")), "by an objective that this version does not know")
@@ -100,7 +100,7 @@ def _next_best_text(doc: dict, tried: list[dict], n_cores: int, options: dict) -
     others = others if limit is None else [row for row in others if row["step_us"] <= limit]
     if not others:
         kept = "" if limit is None else " and keeps the limit"
-        return f"not known: no other number of cores was tried that holds the network{kept}"
+        return f"unknown: no other number of cores that holds the network{kept} was tried"
     is_weighed = options.get("optimize") not in ("cores", "traffic")
     row = min(others, key=lambda row: row["objective"] if is_weighed else abs(row["n_cores"] - n_cores))
     chosen = next((row for row in tried if row["n_cores"] == n_cores), None)

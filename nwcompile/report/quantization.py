@@ -14,9 +14,9 @@ N_LEFT = 1  # The first column, the layer's name, is left-aligned; numbers are r
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
-    "membrane (v), wanted → on the chip. “Rate”: of a neuron and step in the calibration samples, in float → on the "
-    "chip; “as in float” is the part of all these spikes that both send. Bits of the states: used in the samples, and "
-    "enough for any input (∞: no leak, so no bound)."
+    "membrane (v), wanted → on the chip. “Rate”: spikes per neuron and step in the calibration samples, in float → "
+    "on the chip; “as in float”: the share of these spikes that both send. Bits of the states: used in the samples, "
+    "and enough for any input (∞: no leak, so no bound)."
 )
 
 

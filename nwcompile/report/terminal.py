@@ -21,7 +21,6 @@ def render_text(doc: dict) -> str:
         *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
-    profile = profile_lines(doc)
-    tables = fit_table(doc), layer_table(doc), legalization_lines(doc), quantization_lines(doc), profile
-    blocks = [verdict_lines(doc), *tables, neurobench_lines(doc), notes]
+    tables = fit_table(doc), layer_table(doc), legalization_lines(doc), quantization_lines(doc)
+    blocks = [verdict_lines(doc), *tables, profile_lines(doc), neurobench_lines(doc), notes]
     return "\n\n".join("\n".join(block) for block in blocks if block)

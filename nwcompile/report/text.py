@@ -1,12 +1,13 @@
 """Text: format figures, the verdict, and tables as lines, from the content of report.json."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from textwrap import wrap
 
 from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
-from nwcompile.ir.shown import count_text, format_figure, grouped, name_energy
+from nwcompile.ir.shown import LEAST_TEXT, WIDTH, count_text, format_figure, grouped, name_energy
 
 FEWEST_FOR_A_SHARE = 10  # With fewer held-out samples, changed answers are shown as a number, not as a share.
 MOST_VERDICT = 320  # Characters: four lines of a terminal of 80 columns.
@@ -18,6 +19,7 @@ PHASES = {
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
 
+NARROW_HEADINGS = (9, 5)  # Characters at which headings are wrapped, one after the other, until the table fits.
 MOST_KEYS = 3  # Keys of the chip file that the row "basis" names for each figure.
 QUANTITIES = {  # by unit
     **dict.fromkeys(("us", "s", "ns per synop", "samples per second"), ("time",)),
@@ -78,11 +80,19 @@ def format_verdict(doc: dict) -> str:
     return said
 
 
+def headline(doc: dict) -> str:
+    """Return the verdict without its advice, which is the first row below it."""
+    return doc["verdict"] if doc["advice"] is None else doc["verdict"].removesuffix(f"; {verdict_parts(doc)[-1]}")
+
+
 def verdict_parts(doc: dict) -> list[str]:
     """The parts of the verdict, the most important first; unknown parts are left out."""
     fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
     fits = "fits" if doc["fits"] else "does not fit"
-    parts = [f"{fits} {_short(doc['chip']['name'])}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}"]
+    chip = doc["chip"]
+    name = chip["name"] if len(chip["name"]) <= MOST_NAME else f"{chip['name'][: MOST_NAME - 1]}…"
+    board = f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
+    parts = [f"{fits} {name}: {fit['used']} of {fit['limit']} cores{board}"]
     if doc["host"] is not None and not doc["host"]["lands"]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
@@ -102,7 +112,7 @@ def verdict_parts(doc: dict) -> list[str]:
     if n_approximate:
         parts.append(f"approximate in {n_approximate} layer{'s' if n_approximate > 1 else ''}")
     if advice is not None:
-        parts.append(f"do: {advice['text']}")
+        parts.append(f"advice: {advice['text']}")
     return parts
 
 
@@ -111,20 +121,15 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     b, advice, fewest = doc["bottleneck"], doc["advice"], _fewest_cores(doc)
     rows = []
     if advice is not None:
-        rows.append(["do", advice["text"]])
+        rows.append(["advice", advice["text"]])
     if b is not None:
         cause = bottleneck_text(b).replace("-bound", "", 1)
         rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
     if b is not None and doc["explanation"]["tried_cores"] and weighs_cores(doc["provenance"].get("options", {})):
         rows.append(["cores", CORES_RULE])
     if fewest is not None:
-        n = fewest["n_cores"]
-        rows.append(
-            [
-                "fewest cores",
-                f"{n} hold{'s' if n == 1 else ''} it, at {figure_text(doc, fewest['step_us'], 'us')} per step",
-            ]
-        )
+        n, step = fewest["n_cores"], figure_text(doc, fewest["step_us"], "us")
+        rows.append(["fewest cores", f"{n} {'is' if n == 1 else 'are'} enough, at {step} per step"])
     if notes := basis_notes(doc):
         rows.append(["basis", "; ".join(notes)])
     if doc["board"] is not None:
@@ -168,27 +173,17 @@ def board_text(board: dict) -> str:
 
 def mapping_lines(doc: dict) -> list[str]:
     """Lines that explain the mapping."""
-    return ["why this mapping", *align_rows([tuple(row) for row in doc["explanation"]["rows"]], n_left=2)]
+    return ["why this mapping", *pair_lines(doc["explanation"]["rows"])]
 
 
 def verdict_lines(doc: dict) -> list[str]:
     """Lines of the verdict and of its rows."""
-    return [doc["verdict"], *align_rows([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
+    return [headline(doc), *pair_lines(doc["verdict_rows"])]
 
 
 def _approximate_layers(doc: dict) -> list[str]:
     """The layers with approximations, without duplicates."""
     return list(dict.fromkeys(row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE))
-
-
-def _short(name: str) -> str:
-    """Shorten a name to MOST_NAME characters."""
-    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
-
-
-def _on_chips(chip: dict) -> str:
-    """Format ` on 2 of 8 chips` for a board; return "" for a single chip."""
-    return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
 
 
 def interval_text(ends: Sequence[float]) -> str:
@@ -324,7 +319,7 @@ def profile_lines(doc: dict) -> list[str]:
     if energy is not None and energy["pj_per_synop"] is not None:
         spent = format_figure(energy["pj_per_synop"], "pJ", basis_text(doc, "pJ"))
         lines.append(
-            f"energy of a synop: {spent}, {'cores only' if energy_name(doc) != 'energy' else 'static power included'}"
+            f"energy per synop: {spent}, {'cores only' if energy_name(doc) != 'energy' else 'static power included'}"
         )
     if energy is not None and energy["mean_mw"] is not None:
         lines.append(
@@ -357,12 +352,12 @@ def real_time_text(doc: dict) -> str:
     """Describe the real-time factors."""
     real_time = doc["real_time"]
     on_chip, simulating = real_time["hardware_factor"], real_time["simulator_factor"]
-    known = ["the chip's time is not known"]
+    known = ["an unknown time on the chip"]
     if on_chip is not None:
-        known = [f"the chip takes {format_figure(on_chip, 's', basis_text(doc, 's'))}"]
+        known = [f"{format_figure(on_chip, 's', basis_text(doc, 's'))} on the chip"]
     if simulating is not None:
-        known.append(f"simulating takes {simulating:.3g} s")
-    return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
+        known.append(f"{simulating:.3g} s to simulate")
+    return f"a second of model time (steps of {real_time['model_dt_s']:g} s) takes {' and '.join(known)}"
 
 
 def unknown_lines(doc: dict) -> list[str]:
@@ -392,41 +387,25 @@ def _pool_times(doc: dict) -> str:
 
 def fit_table(doc: dict) -> list[str]:
     """Lines of a table: the use of each resource in the worst core and on the whole chip."""
-    rows: list[tuple[str, ...]] = [("resource", "worst core", "used", "limit", "", "all cores", "limit", "")]
+    rows: list[tuple[str, ...]] = [("resource", "", "used", "limit", "")]
     for r in doc["fit"]:
-        rows.append(
-            (
-                resource_name(r["resource"]),
-                "–" if r["core"] is None else f"core {r['core']}",
-                with_unit(r["used"], r["unit"]),
-                _limit_text(r["limit"]),
-                percent(r["percent"]),
-                with_unit(r["total_used"], r["unit"]),
-                _limit_text(r["total_limit"]),
-                percent(r["total_percent"]),
-            )
-        )
+        places = [(f"core {r['core']}, worst", ""), ("all cores", "total_")][r["core"] is None :]
+        for i, (place, key) in enumerate(places):
+            used, limit = with_unit(r[f"{key}used"], r["unit"]), r[f"{key}limit"]
+            cells = (place, used, "no limit" if limit is None else f"of {grouped(limit)}", percent(r[f"{key}percent"]))
+            rows.append(("" if i else resource_name(r["resource"]), *cells))
     return align_rows(rows, n_left=2)
 
 
 def layer_table(doc: dict) -> list[str]:
     """Lines of a table: binding resource, cores, work, and share of the step time of each layer."""
-    rows: list[tuple[str, ...]] = [
-        ("layer", "binding resource", "neurons", "cores", "spikes/step", "synops/step", "of the time")
+    counts = ("neurons", "n_cores", "spikes_per_step", "synops_per_step")
+    rows = [
+        (r["layer"], binding_text(r), *(grouped(r[key]) for key in counts), percent(r["time_percent"]))
+        for r in doc["layers"]
     ]
-    for r in doc["layers"]:
-        rows.append(
-            (
-                r["layer"],
-                binding_text(r),
-                grouped(r["neurons"]),
-                grouped(r["n_cores"]),
-                grouped(r["spikes_per_step"]),
-                grouped(r["synops_per_step"]),
-                percent(r["time_percent"]),
-            )
-        )
-    return align_rows(rows, n_left=2)
+    head = ("layer", "binding resource", "neurons", "cores", "spikes per step", "synops per step", "share of time")
+    return align_rows([head, *rows], n_left=2)
 
 
 def binding_text(layer: dict) -> str:
@@ -455,16 +434,44 @@ def with_unit(used: float, unit: str) -> str:
     return f"{grouped(used)} {unit.removesuffix('s') if used == 1 else unit}"
 
 
-def _limit_text(limit: int | None) -> str:
-    return "no limit" if limit is None else f"of {grouped(limit)}"
+def align_rows(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
+    """Format a table, whose first row has the headings: `n_left` columns to the left, the others to the right."""
+    return fold_table(rows, [i >= n_left for i in range(len(rows[0]))])
 
 
-def align_rows(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
-    """Format rows as lines with aligned columns, the first `n_left` to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_pad_cells(row, widths, n_left)).rstrip() for row in rows]
+def fold_table(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> list[str]:
+    """Format a table as lines of at most WIDTH characters, with columns two spaces apart.
+
+    If the table is too wide, headings take several lines. Columns that still do not fit follow below, next to the first
+    column again. Texts of the last column may be longer, for `wrap_lines` to wrap.
+    """
+    (head, *body), n = rows, len(to_right)
+    widths = _column_widths(rows)
+    for least in NARROW_HEADINGS:
+        if sum(widths) + 2 * (n - 1) > WIDTH:
+            sizes = [max(width, least) for width in _column_widths([*body, [""] * n])]
+            heads = [wrap(text, size, break_long_words=False) for text, size in zip(head, sizes, strict=True)]
+            depth = max(map(len, heads))
+            rows = [*zip(*([""] * (depth - len(words)) + words for words in heads), strict=True), *body]
+            widths = _column_widths(rows)
+    blocks = [[0]]
+    for i in range(1, n):
+        least = widths[i] if i < n - 1 or to_right[i] else min(widths[i], LEAST_TEXT)
+        if len(blocks[-1]) > 1 and sum(widths[j] + 2 for j in blocks[-1]) + least > WIDTH:
+            blocks.append([0])
+        blocks[-1].append(i)
+    lines: list[str] = []
+    for block in blocks:
+        cells = ([(row[i].rjust if to_right[i] else row[i].ljust)(widths[i]) for i in block] for row in rows)
+        lines += [*([""] if lines else []), *("  ".join(line).rstrip() for line in cells if any(map(str.strip, line)))]
+    return lines
 
 
-def _pad_cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
-    for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.ljust(width) if i < n_left else cell.rjust(width)
+def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def pair_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Format pairs of a keyword and its text."""
+    width = max((len(word) for word, _ in rows), default=0)
+    return [f"{word:<{width}}  {text}" for word, text in rows]

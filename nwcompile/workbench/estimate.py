@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.manifest import EXACT
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import WIDTH, data_frame, number
+from nwcompile.ir.shown import data_frame, number, wrap_lines
 from nwcompile.kernels.jit import compile_without_cycle
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
@@ -83,12 +82,8 @@ class Estimate:
 
     def __repr__(self) -> str:
         counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        bases, lines = (
-            [fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in part]
-            for part in (self.bases, self.lines)
-        )
         table = align_rows([COLUMNS, *rows], n_left=1) if (rows := self._rows()) else []
-        return "\n".join([*table, *bases, *counts, "", *lines]).strip("\n")
+        return "\n".join([*table, *wrap_lines(self.bases), *counts, "", *wrap_lines(self.lines)]).strip("\n")
 
     def _repr_html_(self) -> str:
         columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in COLUMNS]

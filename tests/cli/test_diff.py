@@ -52,10 +52,13 @@ def test_cli_diff_tells_the_basis_of_times_and_energies(command, one_core):
     assert found["before"]["time_basis"]["text"] == found["after"]["energy_basis"]["text"] == "assumed"
     assert found["before"]["time_basis"]["keys"] and found["before"]["time_basis"]["silicon"] == []
     rows = {row[0]: row[1:] for row in figure_rows(found)}
-    assert rows["us per step"][-1] == rows["nJ per sample, cores only"][-1] == "assumed" and rows["cores"][-1] == ""
-    assert rows["us per step"][0] == f"{found['before']['step_us']:.2g}"
+    assert (
+        rows["step time, us"][-1] == rows["energy of the cores per sample, nJ"][-1] == "assumed"
+        and rows["cores"][-1] == ""
+    )
+    assert rows["step time, us"][0] == f"{found['before']['step_us']:.2g}"
     found["before"]["time_basis"]["text"] = "fitted; +4 % on A"
-    assert {row[0]: row[-1] for row in figure_rows(found)}["us per step"] == "fitted; +4 % on A -> assumed"
+    assert {row[0]: row[-1] for row in figure_rows(found)}["step time, us"] == "fitted; +4 % on A -> assumed"
 
 
 def test_cli_diff_measures_both_on_an_input(command, one_core):
@@ -75,10 +78,10 @@ def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
     doc = {"worse": list(change), "change_percent": change, "before": before, "after": {**before, "cores": None},
            "tolerance_percent": 0, "gate": list(change)}  # fmt: skip
     assert diff_verdict(doc) == (
-        "worse: cores no longer known, hops per step +0.0 %, us per step +0.01 %, nJ per sample +12.3 %"
+        "worse: cores no longer known, hops per step +0.0 %, step time +0.01 %, energy per sample +12.3 %"
     )
     doc |= {"worse": ["cores"], "change_percent": {**change, "step_us": -8.0, "sample_nj": -0.04}}
-    assert diff_verdict(doc) == "worse: cores no longer known; better: us per step -8.0 %, nJ per sample -0.04 %"
+    assert diff_verdict(doc) == "worse: cores no longer known; better: step time -8.0 %, energy per sample -0.04 %"
 
 
 def test_cli_diff_refuses_in_one_sentence(command, folder):

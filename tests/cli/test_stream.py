@@ -54,7 +54,7 @@ def test_stream_of_standard_input_goes_to_standard_output(folder, monkeypatch, c
     assert out == folder.lines
     assert err.startswith(f"a stream of 150 steps with {folder.x.sum()} events; backend cycle\n")
     assert "latency from input to output: mean" in err
-    assert re.search(r"hardware step: mean [\d.]+ us \(fitted; .* % on Quartz MNIST\), longest [\d.]+ us \(of", err)
+    assert re.search(r"hardware step: mean [\d.]+ us \(fitted; .* % on Quartz MNIST\), longest\s+[\d.]+ us \(of", err)
     assert re.search(r"\nenergy of the cores: [\d. ]+ nJ \(fitted; .* % on Quartz MNIST\)\n", err)
     assert "most that the chip bears in real time: " in err
 

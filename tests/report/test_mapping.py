@@ -31,7 +31,7 @@ def test_the_next_best_number_of_cores_is_told_with_its_time_and_objective():
     chosen = next(row for row in doc["explanation"]["tried_cores"] if row["n_cores"] == n_cores)
     best = min(others, key=lambda row: row["objective"])
     assert list(rows) == ["binds", "tried", "chosen", "next best", "bound"]
-    assert rows["chosen"].startswith(f"{n_cores} cores: as many cores as minimize")
+    assert rows["chosen"].startswith(f"{n_cores} cores: the number of cores with the least")
     assert rows["next best"].startswith(f"{best['n_cores']} cores at ")
     slower, worse = (100 * (best[key] / chosen[key] - 1) for key in ("step_us", "objective"))
     assert worse > 0 and rows["next best"].endswith(
@@ -47,8 +47,8 @@ def test_the_bound_is_below_the_step_and_lower_on_any_number_of_cores():
     assert any_number < same <= doc["time"]["step_us"]
     rows = dict(doc["explanation"]["rows"])
     assert f"(this one takes {doc['time']['step_us'] / same:.2f} times that)" in rows["bound"]
-    assert rows["chosen"] == "2 cores: n_cores=2 asks for them"
-    assert rows["next best"] == "not known: no other number of cores was tried that holds the network"
+    assert rows["chosen"] == "2 cores: n_cores=2 sets them"
+    assert rows["next best"] == "unknown: no other number of cores that holds the network was tried"
 
 
 def test_numbers_of_cores_that_are_too_few_are_told():
@@ -60,7 +60,7 @@ def test_numbers_of_cores_that_are_too_few_are_told():
     rows, tried = dict(explain(program)["rows"]), explain(program)["tried_cores"]
     assert {row["step_us"] for row in tried} == {None} and rows["tried"].startswith("cores: ")
     assert [f"{row['n_cores']} (too few)" in rows["tried"] for row in tried] == [not row["fits"] for row in tried]
-    assert rows["chosen"] == "5 cores: the fewest cores that hold the network, as the chip has no times"
+    assert rows["chosen"] == "5 cores: the fewest cores that hold the network, as the chip has no times per core"
     assert rows["bound"] == NO_TIMES and rows["binds"].startswith("space: ")
 
 
@@ -71,14 +71,14 @@ def test_other_rules_are_named(options):
         assert rows["chosen"] == "1 core: few cores that keep step_limit_us=1000000.0"
     else:
         assert rows["chosen"] == "1 core: as partitioner 'sequential' cuts the network"
-        assert rows["tried"].endswith("the mapping was given, or is what partitioner 'sequential' makes")
+        assert rows["tried"].endswith("the mapping is given, or comes from partitioner 'sequential'")
 
 
 def test_a_program_without_these_entries_is_explained_as_far_as_it_is_known():
     program = nw.compile(dense_net(20, 90), small_chip(**BARRIER))
     rows = dict(explain(replace(program, manifest={}))["rows"])
-    assert rows["tried"].endswith("or is what partitioner 'unknown' makes")
-    assert rows["next best"].startswith("not known")
+    assert rows["tried"].endswith("or comes from partitioner 'unknown'")
+    assert rows["next best"].startswith("unknown: ")
 
 
 def test_the_barrier_of_a_bound_is_the_lowest_of_all_numbers_of_routers():
@@ -106,7 +106,7 @@ def test_where_nothing_was_tried_no_rule_is_claimed():
     program = nw.compile(dense_net(20, 90), small_chip(**BARRIER))
     given = nw.compile(dense_net(20, 90), small_chip(**BARRIER), mapping=program.mapping)
     doc = collect_report(given, predict(given))
-    assert dict(doc["explanation"]["rows"])["chosen"].endswith("as the chip allows, or as the given mapping has it")
+    assert dict(doc["explanation"]["rows"])["chosen"].endswith("as given, or as the limits of the chip require")
     assert "cores" not in dict(doc["verdict_rows"])
 
 
@@ -116,7 +116,7 @@ def test_a_program_of_an_older_version_tells_its_fewest_cores():
     old = replace(program, manifest={**manifest, "fewest_cores": {"n_cores": 2, "step_us": 9.5}})
     doc = collect_report(old, predict(old))
     assert dict(doc["explanation"]["rows"])["tried"].startswith("cores (time per step): 2 (9.5 us)")
-    assert dict(doc["verdict_rows"])["fewest cores"] == "2 hold it, at 9.5 us per step"
+    assert dict(doc["verdict_rows"])["fewest cores"] == "2 are enough, at 9.5 us per step"
 
 
 def test_a_chip_of_faster_cores_has_no_bound():

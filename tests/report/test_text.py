@@ -12,6 +12,7 @@ from nwcompile.report.text import (
     bottleneck_text,
     change_text,
     fit_table,
+    fold_table,
     format_verdict,
     layer_table,
     percent,
@@ -57,7 +58,8 @@ def test_verdict_of_a_measured_run():
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
         "fits small: 3 of 12 cores; 0.44 us per step (assumed), memory-bound; 6.4 nJ per sample (assumed), cores only; "
-        "accuracy 93.0 % -> 92.5 %; do: spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
+        "accuracy 93.0 % -> 92.5 %; advice: "
+        "spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
     )
 
 
@@ -68,7 +70,7 @@ def test_verdict_without_measured_times_gives_the_bound():
     assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
         "fits small: 3 of 12 cores; at least 0.42 us per step (assumed), memory-bound; 6.4 nJ per sample (assumed), "
-        "cores only; accuracy 90.0 %; do: "
+        "cores only; accuracy 90.0 %; advice: "
     )
 
 
@@ -118,8 +120,7 @@ def test_terminal_tells_where_the_cycles_went():
         "(0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
         "critical path of the slowest step 1: out on core 2 ends after 204 cycles, waits for fc1 on core 0 over link "
         "(0, 0) E: 45 sending, 9 in the network, 150 receiving",
-        "for a second of the model's time (a step is 0.001 s) the chip takes 0.0023 s (assumed), "
-        "simulating takes 125 s",
+        "a second of model time (steps of 0.001 s) takes 0.0023 s (assumed) on the chip and 125 s to simulate",
     ]  # fmt: skip
 
 
@@ -128,32 +129,41 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
     lines = render_text(collect_report(program, run_of(program))).splitlines()
     assert lines[0].startswith("fits small: 3 of 12 cores; ")
     assert lines[1:] == [
-        "do        run fewer steps per sample, the barrier is 90 % of each",
+        "advice    run fewer steps per sample: the barrier is 90 % of each",
         "bound by  barrier; 89.8 % of the step",
         "basis     time: assumed (cost.barrier_cycles, cost.message_in_cycles, cost.spike_cycles and 1 more); energy "
         "of the cores: assumed (energy.synop_dense_pj, energy.visit_pj, energy.message_out_pj and 2 more)",
         "",
-        "resource        worst core       used       limit          all cores         limit",
-        "cores           –             3 cores       of 12  25.0 %    3 cores         of 12  25.0 %",
-        "neurons         core 0      3 neurons       of 64   4.7 %  8 neurons        of 768   1.0 %",
-        "fan-in axons    core 2        6 axons      of 256   2.3 %   14 axons      of 3 072   0.5 %",
-        "fan-out axons   core 0        3 axons      of 256   1.2 %    6 axons      of 3 072   0.2 %",
-        "synapse memory  core 2       384 bits  of 131 072   0.3 %   896 bits  of 1 572 864   0.1 %",
+        "resource                            used         limit",
+        "cores           all cores        3 cores         of 12  25.0 %",
+        "neurons         core 0, worst  3 neurons         of 64   4.7 %",
+        "                all cores      8 neurons        of 768   1.0 %",
+        "fan-in axons    core 2, worst    6 axons        of 256   2.3 %",
+        "                all cores       14 axons      of 3 072   0.5 %",
+        "fan-out axons   core 0, worst    3 axons        of 256   1.2 %",
+        "                all cores        6 axons      of 3 072   0.2 %",
+        "synapse memory  core 2, worst   384 bits    of 131 072   0.3 %",
+        "                all cores       896 bits  of 1 572 864   0.1 %",
         "",
-        "layer  binding resource  neurons  cores  spikes/step  synops/step  of the time",
-        "fc1    neurons 4.7 %           6      2            6           15        1.6 %",
-        "out    neurons 3.1 %           2      1            2           12        8.5 %",
+        "       binding                          spikes    synops  share of",
+        "layer  resource       neurons  cores  per step  per step      time",
+        "fc1    neurons 4.7 %        6      2         6        15     1.6 %",
+        "out    neurons 3.1 %        2      1         2        12     8.5 %",
         "",
-        "energy of a synop: 120 pJ (assumed), cores only",
+        "energy per synop: 120 pJ (assumed), cores only",
         "power of the cores: mean 1.4 mW, 2.2 mW in the largest step (assumed)",
         "",
-        "NeuroBench  footprint  connection sparsity  activation sparsity   dense synops  effective MACs  effective ACs"
-        "  membrane updates",
-        "             45 bytes                0.0 %                0.0 %  72 operations    0 operations  54 operations"
-        "                 –",
+        "NeuroBench",
+        "footprint                 45 bytes",
+        "connection sparsity          0.0 %",
+        "activation sparsity          0.0 %",
+        "dense synops         72 operations",
+        "effective MACs        0 operations",
+        "effective ACs        54 operations",
+        "membrane updates                 –",
         "",
-        "by the bounds a mean step takes 1.1 us with a barrier, and 0.13 us where cores wait for their neighbors "
-        'only (cost.sync = "neighbors", tokens included): -89 %',
+        "the bound of a mean step is 1.1 us with a barrier, and 0.13 us (-89 %) if cores wait for their neighbors "
+        'only (cost.sync = "neighbors", tokens included)',
         "warning: fc1: neuron 3 never fires",
     ]
 
@@ -176,7 +186,7 @@ def test_one_of_a_thing_is_not_many():
 def test_layers_of_a_chip_without_costs_or_limits_have_dashes():
     chip = chip_without("cost.word_cycles", "core.max_in_axons", "core.max_out_axons", "core.synapse_bits")
     rows = layer_table(collect_report(three_cores(chip), run_of(three_cores(chip))))
-    assert rows[1].split() == ["fc1", "neurons", "4.7", "%", "6", "2", "6", "15", "–"]
+    assert rows[2].split() == ["fc1", "neurons", "4.7", "%", "6", "2", "6", "15", "–"]
 
 
 def test_stage_line_shows_size_seconds_and_what_improved():
@@ -213,5 +223,17 @@ def test_verdict_is_four_lines_of_a_terminal_whatever_the_names():
     doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
     assert doc["verdict"].startswith("fits chipchipchipchipchipchi…: 3 of 12 cores; ") and len(doc["verdict"]) <= 320
     advice = "train layer " + "layer" * 60 + " to half its spikes: about 1.5x shorter step"
-    assert "do: " not in format_verdict(doc | {"advice": {"text": advice}})
-    assert ["do", advice] in verdict_rows(doc | {"advice": {"text": advice}})
+    assert "advice: " not in format_verdict(doc | {"advice": {"text": advice}})
+    assert ["advice", advice] in verdict_rows(doc | {"advice": {"text": advice}})
+
+
+def test_a_table_that_is_too_wide_has_high_headings_and_then_several_parts():
+    rows = [("layer", "mean of spikes", "beyond the limit"), ("a", "1" * 20, "2" * 40)]
+    assert fold_table(rows, [False, True, True]) == [
+        f"layer  {'mean of spikes':>20}  {'beyond the limit':>40}",
+        f"a      {'1' * 20}  {'2' * 40}",
+    ]
+    wide = [(*rows[0], "of the step", "a sentence"), (*rows[1], "3", "word " * 12 + "end")]
+    lines = fold_table(wide, [False, True, True, True, False])
+    assert [" ".join(line.split()) for line in lines[:3]] == ["of", "the", "layer mean of spikes beyond the limit step"]
+    assert max(map(len, lines[:4])) <= 80 and lines[4:] == ["", "layer  a sentence", "a      " + "word " * 12 + "end"]

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.shown import count_text, wrap_lines
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
@@ -49,7 +49,7 @@ class Progress:
             line = stage_line(
                 place, len(stages), name, _result_size(name, after), seconds, _improved_figure(name, self.before, after)
             )
-            print(line, file=sys.stderr, flush=True)
+            print(*(wrap_lines([line]) if sys.stderr.isatty() else [line]), file=sys.stderr, flush=True)
         self.before = after
 
 
@@ -85,7 +85,7 @@ def _improved_figure(name: str, before: Draft, after: Draft) -> str:
         if not known:
             return ""
         worst = min(known, key=lambda row: row["spike_agreement_percent"])
-        return f"spikes alike {worst['spike_agreement_percent']:.1f} % or more (least: {worst['layer']})"
+        return f"at least {worst['spike_agreement_percent']:.1f} % of spikes agree ({worst['layer']})"
     if name == "calibrate":
         activity = after.activity
         rate = float(np.mean(np.concatenate([activity.rate(layer) for layer in after.network.layers])))

@@ -2,31 +2,24 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from textwrap import fill
 
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import WIDTH, count_text
+from nwcompile.ir.shown import count_text, wrap_lines
+from nwcompile.report.text import fold_table
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format rows under a header, with columns two spaces apart; numbers right-aligned, texts left-aligned.
-
-    Texts of the last column are wrapped, if half a terminal is left for them.
-    """
+    """Format rows under a header; numbers are right-aligned, texts left-aligned."""
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    indent = " " * (sum(widths[:-1]) + 2 * (len(widths) - 1))
     right = [len(lines) > 1 and all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]
+    return "\n".join(fold_table(lines, right))
 
-    def format_line(line: list[str]) -> str:
-        *cells, last = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
-        if len(indent) <= WIDTH // 2 < len(last):
-            last = fill(last.rstrip(), WIDTH - len(indent)).replace("\n", f"\n{indent}")
-        return "  ".join([*cells, last]).rstrip()
 
-    return "\n".join(map(format_line, lines))
+def print_text(text: str) -> None:
+    """Print a text for people, with long lines wrapped."""
+    print(*wrap_lines(text.split("\n")), sep="\n")
 
 
 def as_json(value) -> str:

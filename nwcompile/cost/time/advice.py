@@ -49,14 +49,14 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck,
     if chip.scan_cycles and 2 * done.cycles["visit"].sum(0).max() > now:
         scan = 100 * float(done.cycles["visit"].sum(0).max()) / max(now, 1.0)
         return Advice(
-            f"nothing in the mapping, a core visits all its {int(np.max(chip.core.max_neurons))} slots whatever they "
-            f"hold, {scan:.0f} % of each step; a design with fewer (core.max_neurons) is faster"
+            f"none for the mapping: a core visits all its {int(np.max(chip.core.max_neurons))} slots, used or not, for "
+            f"{scan:.0f} % of each step; a design with fewer (core.max_neurons) is faster"
         )
     waiting = float(done.wait_cycles.sum()) / max(now, 1.0)
     if waiting >= 0.5:
         why = "the shortest step of the chip" if done.min_cycles else "the barrier"
-        return Advice(f"run fewer steps per sample, {why} is {100 * waiting:.0f} % of each")
-    return Advice("nothing, no single change of the mapping shortens the step by 5 %")
+        return Advice(f"run fewer steps per sample: {why} is {100 * waiting:.0f} % of each")
+    return Advice("none: no single change of the mapping shortens the step by 5 %")
 
 
 def _list_changes(

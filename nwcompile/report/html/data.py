@@ -11,7 +11,7 @@ from json import dumps
 import numpy as np
 
 from nwcompile.report.html.maps import HEAT
-from nwcompile.report.html_markup import Markup
+from nwcompile.report.html_markup import Markup, keep_names
 from nwcompile.report.text import basis_text, bottleneck_text
 
 CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
@@ -27,7 +27,8 @@ def render_within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> 
     """
     least = page([first_steps(doc, 0) for doc in docs])
     room = MOST_BYTES - (len(least.encode()) + SPARE_BYTES) // len(docs)
-    return page([first_steps(doc, room) for doc in docs])
+    names = {name for doc in docs for name in doc["traffic"]["sources"]}
+    return keep_names(page([first_steps(doc, room) for doc in docs]), names)
 
 
 def first_steps(doc: dict, n_bytes: int) -> dict:

@@ -9,7 +9,6 @@ from nwcompile.report.html.page import (
     card_row,
     cores_card,
     floorline_card,
-    headline,
     links_card,
     page_title,
     run_title,
@@ -19,6 +18,7 @@ from nwcompile.report.html.page import (
 )
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import headline
 
 SIDES = ("before", "after")
 ABOUT = {

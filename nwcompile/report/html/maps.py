@@ -7,6 +7,7 @@ from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import basis_text, figure_text, percent
 
 WIDTH = 640  # Units of the drawing, which scales with the page.
+NARROW = 330  # A drawing of fewer units is not shrunk on a phone, and keeps the size of its text.
 MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
 LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
 SMALLEST_PITCH = 3  # Pixels from router to router of a large chip; less would be invisible.
@@ -64,7 +65,8 @@ class Grid:
     def drawing(self, label: str, *children: Markup) -> Markup:
         """Put the children into one drawing."""
         box, style = f"0 0 {self.width:.0f} {self.height:.0f}", f"max-width:{self.width:.0f}px"
-        return tag("svg", tag("title", label), *children, viewBox=box, role="img", class_="map", style=style)
+        kind = "map" if self.width > NARROW else "map small"
+        return tag("svg", tag("title", label), *children, viewBox=box, role="img", class_=kind, style=style)
 
 
 def draw_cores(grid: Grid, cores: list[dict], parts: list[float], titles: list[str]) -> Markup:

@@ -17,7 +17,7 @@ from nwcompile.ir.run import Basis, Run
 from nwcompile.ir.shown import count_text, format_figure, grouped, number
 from nwcompile.report.html.maps import Grid, draw_cores, heat_legend
 from nwcompile.report.html.page import render_html
-from nwcompile.report.html_markup import Markup, tag
+from nwcompile.report.html_markup import Markup, keep_names, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.json.collect import collect_report
 
@@ -54,7 +54,7 @@ MAP_RULES = (
 
 def html_of_network(network: Network) -> str:
     """Render the first line of a network's repr, and its graph."""
-    return tag("div", _first_line(network), network_graph(network))
+    return keep_names(tag("div", _first_line(network), network_graph(network)), (*network.inputs, *network.nodes))
 
 
 def html_of_program(program: Program) -> str:
@@ -80,7 +80,8 @@ def html_of_run(run: Run) -> str:
     if run.energy_pj is not None:
         energy = format_figure(run.energy_pj["total"] / 1000, "nJ", run.energy_basis)
         spent = tag("p", f"{run.energy_label}: {energy}")
-    return tag("div", _first_line(run), html_table(columns, rows) if rows else None, took, spent)
+    table = html_table(columns, rows) if rows else None
+    return keep_names(tag("div", _first_line(run), table, took, spent), run.spikes)
 
 
 def html_of_mapping(mapping: Mapping) -> str:
@@ -106,7 +107,7 @@ def html_of_mapping(mapping: Mapping) -> str:
         [name, grouped(len(of)), grouped(int(np.count_nonzero(held[name])))] for name, of in mapping.core_of.items()
     ]
     table = html_table([("layer", "left"), ("neurons", "right"), ("cores", "right")], used)
-    return tag("div", style, _first_line(mapping), box, legend, table, class_=MAP_NAME)
+    return keep_names(tag("div", style, _first_line(mapping), box, legend, table, class_=MAP_NAME), held)
 
 
 def html_of_chip(chip: Chip) -> str:

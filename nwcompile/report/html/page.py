@@ -20,11 +20,11 @@ from nwcompile.report.text import (
     basis_text,
     energy_name,
     figure_text,
+    headline,
     percent,
     place_text,
     real_time_text,
     unknown_lines,
-    verdict_parts,
 )
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
@@ -45,7 +45,8 @@ def whole_page(title: str, *content: Markup, more_style: str = "", script: str =
 
 def page_title(what: str) -> Markup:
     """Render the first line of a page: `what` it shows, the date and the version."""
-    return tag("h1", f"{what}; {date.today().isoformat()}, nwcompile {__version__}")
+    made = tag("span", f"{date.today().isoformat()}, nwcompile {__version__}", style="white-space: nowrap")
+    return tag("h1", f"{what}; ", made)
 
 
 def run_title(doc: dict, chip: str) -> str:
@@ -55,6 +56,7 @@ def run_title(doc: dict, chip: str) -> str:
 
 def render_html(doc: dict) -> str:
     """Render the page of one run."""
+    dropped = [doc["dropped"]["text"]] if doc["run"]["n_dropped"] else []
     notes = tag(
         "div",
         *_crosscheck_card(doc),
@@ -62,12 +64,15 @@ def render_html(doc: dict) -> str:
         *_text_card(doc, "multicast", "Multicast"),
         *_host_card(doc),
         *_text_card(doc, "io", "Input and output"),
-        *_real_time_card(doc),
-        _warnings_card(doc),
-        *_unknown_card(doc),
+        *([card("", "Real time", None, tag("p", real_time_text(doc)))] if doc["real_time"] else []),
+        _list_card("Warnings", [*doc["warnings"], *dropped]),
+        *([_list_card("Notes on figures", unknown)] if (unknown := unknown_lines(doc)) else []),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
     )
-    head = [_page_header(doc), _main_figures(doc), card_row(_fit_card(doc), _mapping_card(doc))]
+    fit = card("whole", "Fit", ABOUT_FIT, html_tables.fit_table(doc))
+    head = [_page_header(doc), _main_figures(doc), card_row(fit, _mapping_card(doc))]
+    rewrites, integers = legalization.legalization_table(doc), quantization.quantization_table(doc)
+    has_integers = any(layer["quantization"] for layer in doc["layers"])
     parts = [
         card_row(cores_card(doc), links_card(doc)),
         DETAIL,
@@ -75,8 +80,8 @@ def render_html(doc: dict) -> str:
         *(card_row(card("whole", p.TITLE, p.ABOUT, p.card(doc[p.KEY]))) for p in load_parts("report") if doc[p.KEY]),
         *_profile_rows(doc),
         card_row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
-        *_legalization_row(doc),
-        *_quantization_row(doc),
+        *([card_row(card("whole", "Legalization", legalization.ABOUT, rewrites))] if doc["legalization"] else []),
+        *([card_row(card("whole", "Quantization", quantization.ABOUT, integers))] if has_integers else []),
         card_row(*_energy_card(doc), notes),
         card_row(card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
         tag("div", class_="lists"),
@@ -93,9 +98,10 @@ def render_html(doc: dict) -> str:
 DETAIL = tag("section", class_="card detail", aria_live="polite", hidden="")
 
 
+ABOUT_FIT = "Use of every resource: in the core that comes closest to its limit, and on the whole chip."
 ABOUT_MAPPING = "The numbers of cores that the partitioner tried, and lower bounds that hold for every mapping."
 ABOUT_LINKS = (
-    "Mean flits per step on every link; each arrow runs on the right of its direction. Click one for what crosses it."
+    "Mean flits per step on every link; arrows keep to the right of their direction. Click one to see what crosses it."
 )
 ABOUT_SEGMENTS = (
     "Mean transfers per step on every segment of the bus, its lanes together; squares: the switches of a position, and "
@@ -107,19 +113,17 @@ ABOUT_PHASES = (
     "message and the network has no room for it. The cores listed are those that work longest."
 )
 ABOUT_MESSAGES = (
-    "From when a message is ready to be injected until the receiving core takes it. The links are those whose buffers "
-    "held most flits, on their way over the link included."
+    "Latency from when a message is ready to be injected until the receiving core takes it. Below: the links with the "
+    "fullest buffers, counting flits on the way."
 )
 ABOUT_CRITICAL = (
-    "The slowest steps: the core that finished last, whose message it had been waiting for, the busiest link on its "
-    "way (or on that of the one that stalled the core itself longest), and what all of the step's time was spent "
-    "on, one after the other."
+    "The slowest steps: the core that finished last, the sender of the message that it waited for, the busiest link on "
+    "that message's way (or on the way of the message that stalled the core longest), and where the time went."
 )
 ABOUT_LAYERS = (
-    "Means of a sample and of a step of the model; those of cores and links are of a hardware step, of which there "
-    "may be more. “Binding resource” is what fills one of the layer's cores most; “of the step time” is the part of "
-    "the floorline's bound that the layer's work fills on the busiest core: work of every kind, while “bound by” "
-    "is the part of one kind."
+    "Means per step of the model; figures of cores and links are per hardware step, of which there may be more. "
+    "“Binding resource”: what fills one of the layer's cores most. “Of the step time”: the share of the bound that "
+    "the layer's work takes on the busiest core, work of every kind, while “bound by” is the share of one kind."
 )
 
 
@@ -150,17 +154,11 @@ def _page_header(doc: dict) -> Markup:
     return tag("header", page_title(line), verdict, tag("dl", *rows), class_=None if good else "bad")
 
 
-def headline(doc: dict) -> str:
-    """Return the verdict without its advice, which is the first row below it."""
-    return doc["verdict"] if doc["advice"] is None else doc["verdict"].removesuffix(f"; {verdict_parts(doc)[-1]}")
-
-
 def _main_figures(doc: dict) -> Markup:
     """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
-    tiles = [
-        _tile("cores in use", f"{cores['used']} of\u00a0{cores['limit']}", percent(cores["percent"]) + " of the chip")
-    ]
+    share, used = percent(cores["percent"]), f"{cores['used']} of\u00a0{cores['limit']}"
+    tiles = [_tile("cores in use", used, f"{share} of all cores")]
     if time is not None:
         source = "simulated" if time["source"] == "measured" else "at least, by the floorline"
         tiles.append(
@@ -181,6 +179,9 @@ def _main_figures(doc: dict) -> Markup:
         share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
         where = place_text(b) or "every step waits for it"
         tiles.append(_tile("bound by", b["kind"], f"{share} of the step; {where}"))
+    elif doc["chip"].get("pool_step_us") is not None:
+        step = figure_text(doc, doc["chip"]["pool_step_us"], "us")
+        tiles.append(_tile("time per step", step, f"{basis_text(doc, 'us')}; mean"))
     if energy is not None:
         spent = figure_text(doc, energy["sample_nj"], "nJ")
         tiles.append(_tile(energy_name(doc), spent, f"per sample; {basis_text(doc, 'nJ')}"))
@@ -197,19 +198,12 @@ def _tile(name: str, text: str, more: str) -> Markup:
     return tag("div", tag("div", name, class_="name"), value, tag("div", more, class_="more"), class_="tile-card")
 
 
-def _fit_card(doc: dict) -> Markup:
-    about = (
-        "What the mapping takes of every resource: in the core that comes closest to its limit, and on the whole chip."
-    )
-    return card("whole", "Fit", about, html_tables.fit_table(doc))
-
-
 def cores_card(doc: dict, hottest: float | None = None) -> Markup:
     """Render the map of the cores; `hottest` as in `core_map`."""
     about = (
-        "Every core in use at its place on the chip, x to the right, y upwards, colored by "
+        "Every core in use at its site (x to the right, y upwards), colored by "
         + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
-        + " Hover for its layers and tables, click for who sends to it."
+        + " Hover for its layers and tables; click for its senders."
     )
     return card("half", "Cores", about, core_map(doc, hottest))
 
@@ -245,8 +239,8 @@ def _basis_sentence(doc: dict) -> str:
 def _times_card(doc: dict) -> Markup:
     tight = doc["time"]["tightness_percent"]
     about = (
-        "The bar: which layer's work fills the busiest core of each step, next to the links of the network and the "
-        "barrier. The table: no step can be shorter than the bound."
+        "The bar: the layers whose work fills the busiest core of each step, the links, and the barrier. The table: no "
+        "step can be shorter than the bound."
     )
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
@@ -267,18 +261,6 @@ def _profile_rows(doc: dict) -> list[Markup]:
     return [card_row(phases, messages), card_row(card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
 
 
-def _legalization_row(doc: dict) -> list[Markup]:
-    if not doc["legalization"]:
-        return []
-    return [card_row(card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
-
-
-def _quantization_row(doc: dict) -> list[Markup]:
-    if not any(r["quantization"] for r in doc["layers"]):
-        return []
-    return [card_row(card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
-
-
 def _energy_card(doc: dict) -> list[Markup]:
     if doc["energy"] is None:
         return []
@@ -288,13 +270,8 @@ def _energy_card(doc: dict) -> list[Markup]:
     about += f" Basis: {basis_text(doc, 'nJ')}."
     pj_per_synop = doc["energy"]["pj_per_synop"]
     if pj_per_synop is not None:
-        about += f" All of it over the synaptic events: {figure_text(doc, pj_per_synop, 'pJ')} per synop."
+        about += f" Total over synaptic events: {figure_text(doc, pj_per_synop, 'pJ')} per synop."
     return [card("half", energy_name(doc).capitalize(), about, html_tables.energy_table(doc), energy_plot(doc))]
-
-
-def _real_time_card(doc: dict) -> list[Markup]:
-    r = doc["real_time"]
-    return [] if r is None else [card("", "Real time", None, tag("p", real_time_text(doc)))]
 
 
 def _crosscheck_card(doc: dict) -> list[Markup]:
@@ -317,19 +294,9 @@ def _host_card(doc: dict) -> list[Markup]:
     return [card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
 
 
-def _warnings_card(doc: dict) -> Markup:
-    texts = list(doc["warnings"])
-    if doc["run"]["n_dropped"]:
-        texts.append(doc["dropped"]["text"])
-    if not texts:
-        return card("", "Warnings", None, tag("p", "none"))
-    return card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
-
-
-def _unknown_card(doc: dict) -> list[Markup]:
-    texts = unknown_lines(doc)
+def _list_card(title: str, texts: list[str]) -> Markup:
     items = tag("ul", *(tag("li", text) for text in texts), class_="warnings")
-    return [card("", "Not known", None, items)] if texts else []
+    return card("", title, None, items if texts else tag("p", "none"))
 
 
 def _mapping_card(doc: dict) -> Markup:

@@ -11,7 +11,7 @@ from nwcompile.report.text import bottleneck_text, figure_text
 
 WIDTH = 640  # Units of the drawing, which scales with the page.
 HEIGHT = 360  # Units: a plot is 16 to 9.
-LEFT = 66  # Units from the edge to the plot, with room for the numbers of the y axis.
+LEFT = 90  # Units from the edge to the plot, with room for the name and the numbers of the y axis on a phone.
 RIGHT = 18  # Units from the plot to the edge, without text.
 TOP = 18  # Units from the edge to the plot, without text.
 BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
@@ -88,7 +88,7 @@ def floorline_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
         marks += [_step_point(doc, name, h, p, x, y) for h, p in _thin_out(group)]
-    label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time per step, us (log)"
+    label_x, label_y = "synops per step of a core, or of the busiest core (log)", "time per step, us (log)"
     names = ["core", *series]
     return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(doc, x, y), *marks), _key(doc, names)])
 

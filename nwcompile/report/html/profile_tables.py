@@ -16,7 +16,7 @@ PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "rec
 def phase_tables(profile: dict) -> Markup:
     """Render a legend, the mean phases of all cores, and those of the cores that work longest."""
     units = profile["phases"]["mean_cycles_per_step"]
-    columns = [("core", "name"), ("unit", "left"), ("works", "right"), ("stalled", "right"),
+    columns = [("core", "name"), ("unit", "left"), ("working", "right"), ("stalled", "right"),
                ("cycles of a mean step", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for unit, of in units.items():
@@ -55,7 +55,7 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
     )
     room = profile["buffer_flits"]
     columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
-               (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
+               (f"mean waiting, of {room}", "right"), ("peak", "right")]  # fmt: skip
     rows: list[list[object]] = []
     for r in profile["congested_links"]:
         flits, longest, peak = (grouped(r[key]) for key in ("flits", "flits_max_step", "peak_flits"))

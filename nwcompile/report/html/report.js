@@ -382,7 +382,7 @@
     });
     const buttons = [
       button("Zoom in", () => zoom(ZOOM)), button("Zoom out", () => zoom(1 / ZOOM)), button("Whole", () => show([0, 1, 0, 1])),
-      make("span", { class: "hint" }, "or drag a frame; keys + - 0 and arrows; every small dot is a core: click it"),
+      make("span", { class: "hint" }, "or drag a frame; keys: + - 0 and arrows. Click a small dot for its core."),
     ];
     svg.before(make("div", { class: "controls" }, ...buttons));
     return {

@@ -63,7 +63,7 @@ a { color: var(--anchor); }
 
 TABLES = """
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
-th { text-align: right; font-weight: 600; color: var(--soft); font-size: 12.5px; padding: 4px 10px 6px; }
+th { text-align: right; font-weight: 600; color: var(--soft); font-size: 12.5px; padding: 4px 8px 6px; }
 th { vertical-align: bottom; }
 .table {
   overflow-x: auto;  /* a shadow marks the side on which columns are out of sight */
@@ -74,7 +74,7 @@ th { vertical-align: bottom; }
 }
 tfoot td { border-top: 2px solid var(--line); }
 td.left { overflow-wrap: break-word; min-width: 9ch; white-space: normal; }
-td { text-align: right; padding: 7px 10px; border-top: 1px solid var(--line); white-space: nowrap; }
+td { text-align: right; padding: 7px 8px; border-top: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 th.left, td.left { text-align: left; }
@@ -205,6 +205,7 @@ WIDTHS = """
 @media (max-width: 1160px) {
   table { font-size: 13px; }
   th, td { padding-left: 6px; padding-right: 6px; }
+  td { white-space: normal; }  /* a wide table has higher rows before it scrolls */
   .bar { width: 44px; }
   .stack.low { min-width: 60px; }
 }
@@ -221,10 +222,11 @@ WIDTHS = """
   .tile-card b { font-size: 19px; }
   table { font-size: 12.5px; }
   th, td { padding-left: 4px; padding-right: 4px; }
+  td { white-space: nowrap; }
   td.name, td.left { min-width: 8ch; }
   th:not([aria-sort=ascending], [aria-sort=descending]) button::after { content: none; }
-  svg text, svg .name { font-size: 21px; }
-  svg .label { font-size: 15px; }
+  svg:not(.small) :is(text, .name) { font-size: 21px; }
+  svg:not(.small) .label { font-size: 15px; }
   svg .every-other { display: none; }
   h1 { font-size: 12.5px; }
   .detail { scroll-margin: 220px; }

@@ -26,9 +26,9 @@ def collect_neurobench(program: Program, run: Run) -> dict:
 
 
 def neurobench_lines(doc: dict) -> list[str]:
-    """Lines for the terminal, with the figures side by side."""
-    rows = _figure_rows(doc["neurobench"])
-    return align_rows([("NeuroBench", *(row[0] for row in rows)), ("", *(row[1] or "–" for row in rows))], n_left=1)
+    """Lines for the terminal, one per figure."""
+    rows = [(name, value or "–") for name, value, _ in _figure_rows(doc["neurobench"])]
+    return align_rows([("NeuroBench", ""), *rows], n_left=1)
 
 
 def neurobench_table(doc: dict) -> Markup:

@@ -78,7 +78,7 @@ function kind(row) {
 }
 
 function about(row) {
-  return data.columns.map((column, i) => `${column.label}: ${cellText(row, i)}`).join("\n");
+  return [`point ${row.number}`, ...data.columns.map((column, i) => `${column.label}: ${cellText(row, i)}`)].join("\n");
 }
 
 function drawPlot() {
@@ -125,7 +125,7 @@ function drawLines() {
   const height = upright ? 360 : 64 * indices.length + 10;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "a line for each point" });
   const far = (i) => (upright ? 60 + (i * (width - 120)) / Math.max(indices.length - 1, 1) : 34 + 64 * i);
-  const along = (at) => (upright ? 330 - at * 286 : 12 + at * (width - 24));
+  const along = (at) => (upright ? 330 - at * 276 : 12 + at * (width - 24));
   const spot = (i, at) => (upright ? [far(i), along(at)] : [along(at), far(i)]);
   const axes = indices.map(axis);
   const rows = data.rows.filter((row) => indices.every((index, i) => axes[i].place(row.cells[index]) !== undefined));
@@ -148,7 +148,7 @@ function drawLines() {
       const side = upright ? { x: x + 5, y: y + 4 } : { x, y: y + 16, class: k === 0 ? "" : k === ticks.length - 1 ? "end" : "middle" };
       element("text", { ...side, class: `tick ${side.class || ""}` }, svg, text);
     });
-    const name = upright ? { x: i < indices.length - 1 ? far(i) : width, y: i % 2 ? 34 : 16, class: `${i < indices.length - 1 ? "middle" : "end"} name` } : { x: 12, y: far(i) - 9, class: "name" };
+    const name = upright ? { x: i < indices.length - 1 ? far(i) : width, y: 14 + 14 * (i % 3), class: `${i < indices.length - 1 ? "middle" : "end"} name` } : { x: 12, y: far(i) - 9, class: "name" };
     element("text", name, svg, data.columns[index].label);
     selectable(svg, index, upright, far(i), along);
   });
@@ -199,7 +199,7 @@ function drawPicked() {
   const add = (name, value) => {
     list.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }));
   };
-  add("id", row.id);
+  add("point", row.number);
   data.columns.forEach((column, i) => add(column.label, cellText(row, i)));
   if (row.error) add("error", row.error);
   const below = document.createElement("p");

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nwcompile.report.html.data import embed_data
 from nwcompile.report.html.page import page_title, whole_page
-from nwcompile.report.html_markup import Markup, tag
+from nwcompile.report.html_markup import Markup, keep_names, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.workbench.figures import find_bases, format_cell
 
@@ -58,7 +58,7 @@ def name_column(name: str) -> str:
 
 def render_page(swept, has_report: Callable[[str], bool]) -> str:
     """Render the page of a Sweep. `has_report(point_id)` says whether the folder has the report of a point."""
-    front = {row["id"] for row in swept.front}
+    front, numbers = {row["id"] for row in swept.front}, swept.numbers
     words = [{name: row[name].partition(";")[0] for name in BASES if row.get(name)} for row in swept.rows]
     rows = [row | of_row for row, of_row in zip(swept.rows, words, strict=True)]  # The header has the errors.
     drawn = _select_rows(rows, front)
@@ -73,6 +73,7 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         "rows": [
             {
                 "id": row["id"],
+                "number": numbers[row["id"]],
                 "front": row["id"] in front,
                 "cells": _row_cells(row, columns, swept.settings),
                 "error": row["error"],
@@ -86,18 +87,19 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     header = tag("header", page_title(f"sweep of {swept.title}"), verdict, *(tag("p", line) for line in swept.bases))
     drawn_cards = [
         _card("Two figures", "Each dot is a point. Orange: Pareto-optimal, no other point is better in all objectives.",
-              tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
+              tag("p", tag("label", "x axis ", tag("select", id="x")), tag("label", "y axis ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("The point", "The best point with the least energy x time, or the least time, until you choose another.",
+        _card("Selected point", "At first the Pareto-optimal point with the least energy x time, or the least time.",
               tag("div", id="picked")),
-        _card("All of them", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
+        _card("All points", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
               "keep all again.", tag("div", id="lines"), tag("p", id="kept")),
-        _card("The best", None, _front_table(swept, has_report)),
+        _card("Pareto-optimal points", None, _front_table(swept, has_report)),
     ]  # fmt: skip
     failed = _card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))
     cards = [*drawn_cards, *([failed] if swept.failed else [])]
     content = tag("main", header, tag("div", *cards, class_="grid"))
-    return whole_page(f"sweep of {swept.title}", content, embed_data(data), more_style=LOOK, script=SCRIPT)
+    page = whole_page(f"sweep of {swept.title}", content, embed_data(data), more_style=LOOK, script=SCRIPT)
+    return keep_names(page, map(name_column, swept.settings))
 
 
 def _choose_first(swept) -> str | None:
@@ -184,13 +186,13 @@ def _select_rows(rows: list[dict], front: set[str]) -> list[dict]:
 
 
 def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
-    names = [*swept.settings, *_list_figures(swept.front)]
+    names, numbers = [*swept.settings, *_list_figures(swept.front)], swept.numbers
     rows: list[list[object]] = []
     for row in swept.front:
         link = tag("a", "report", href=report_path(row["id"])) if has_report(row["id"]) else None
         rows.append(
             [
-                tag("button", row["id"], class_="id", data_id=row["id"], type="button"),
+                tag("button", str(numbers[row["id"]]), class_="id", data_id=row["id"], type="button"),
                 *(format_cell(row, v) if isinstance(row.get(v), float) else _cell_text(row.get(v)) for v in names),
                 link,
             ]
@@ -201,5 +203,5 @@ def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
 
 def _card(title: str, about: str | None, *content: Markup) -> Markup:
     lines = [] if about is None else [tag("p", about, class_="about")]
-    width = "whole" if title in ("All of them", "The best", "Points that failed") else "half"
+    width = "whole" if title in ("All points", "Pareto-optimal points", "Points that failed") else "half"
     return tag("section", tag("h2", title), *lines, *content, class_=f"card {width}")

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import WIDTH, count_text, data_frame, network_title
+from nwcompile.ir.shown import count_text, data_frame, network_title, wrap_lines
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows
@@ -68,8 +67,7 @@ class Sweep:
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
         lines = align_rows([header, *few], n_left=1)
-        head = fill(self.line, WIDTH, subsequent_indent="  ")
-        return "\n".join([head, *self.bases, "", *lines, *more, *self.failures])
+        return "\n".join([*wrap_lines([self.line, *self.bases]), "", *lines, *more, *wrap_lines(self.failures)])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()
@@ -81,6 +79,11 @@ class Sweep:
     def front(self) -> list[dict]:
         """The rows that no other row dominates in the objectives."""
         return [self.rows[i] for i in pareto_front(list(self.rows), self.minimize, self.maximize)]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each point, by which people call it, by its id: 1 for the first row."""
+        return {row["id"]: i for i, row in enumerate(self.rows, 1)}
 
     @property
     def failed(self) -> list[dict]:
@@ -127,11 +130,11 @@ class Sweep:
         return data_frame(list(self.rows))
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The front as a table: id, settings, figures."""
-        rows = self.front
-        shown_figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
-        header = ("id", *self.settings, *shown_figures)
-        return header, [tuple(format_cell(row, name) for name in header) for row in rows]
+        """The front as a table: the number of the point, settings, figures."""
+        rows, numbers = self.front, self.numbers
+        names = [*self.settings, *(name for name in FIGURES if any(row.get(name) is not None for row in rows))]
+        cells = [(str(numbers[row["id"]]), *(format_cell(row, name) for name in names)) for row in rows]
+        return ("point", *map(name_column, names)), cells
 
 
 @checked("folder", "minimize", "maximize", "on_point")

@@ -252,7 +252,7 @@ def test_advice_without_a_free_core_is_to_send_less():
 
 
 def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():
-    assert str(advice({})) == "run fewer steps per sample, the barrier is 100 % of each"
+    assert str(advice({})) == "run fewer steps per sample: the barrier is 100 % of each"
     packed = small_chip(cost__barrier_cycles={"1": 100, "2": 1000}, noc__cores_per_router=4)
     program = three_core_program(packed)
     assert floorline(program, counters(), no_flits(packed), 1).advice == Advice(
@@ -366,4 +366,4 @@ def test_advice_names_layers_of_the_user(last, layer):
     program = emit(network, schedule(network), mapping, chip, None, {})
     busy = counters(messages_out=[[0, 0, 0], [0, 9000, 0]])
     text = str(floorline(program, busy, no_flits(chip), 1).advice)
-    assert text.startswith("train layer fc1 to half its spikes" if layer else "nothing")
+    assert text.startswith("train layer fc1 to half its spikes" if layer else "none")

@@ -240,7 +240,7 @@ def test_no_mapping_shortens_a_step_in_which_all_slots_are_visited():
     run = nw.simulate(program, np.ones((1, 5, 4), np.int8), "cycle")
     said = collect_report(program, run)["advice"]
     assert said["gain"] == 1 and said["text"] == (
-        "nothing in the mapping, a core visits all its 256 slots whatever they hold, 100 % of each step; a design with "
+        "none for the mapping: a core visits all its 256 slots, used or not, for 100 % of each step; a design with "
         "fewer (core.max_neurons) is faster"
     )
     network, x = program.network, np.ones((1, 5, 4), np.int8)

@@ -136,14 +136,14 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     assert cli.main(["report", *given, "-o", str(tmp_path / "out")]) == 0
     run = nw.simulate(nw.Program.load(tmp_path / "net.nwc"), events(2), "cycle")
     us = run.step_cycles * 0.02 / N_SAMPLES
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     mean = f"hardware step: mean {number(us.mean())} us (published)"
     assert f"{mean}, longest {number(us.max())} us; one pool of neurons has" in text
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
     said = json.loads((tmp_path / "out" / "report.json").read_text())
     assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
     text = f"{number(said['chip']['pool_step_us'])} us per step (published)"
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert (
         "from the spikes that neurons send; backend cycle gives the longest" in out
         and text in out

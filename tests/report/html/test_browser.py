@@ -322,7 +322,7 @@ def test_two_runs_side_by_side(visit, tmp_path):
     assert [page.locator(".run").nth(i).locator(".cores > rect").count() for i in (0, 1)] == [20, 10]
     shown = {line[0]: line[1:3] for line in rows_of(page, "Figures")}
     assert shown["cores"] == ["20", "10"]
-    assert shown["us per step"] == [
+    assert shown["step time, us"] == [
         grouped(round_figure(compared[side]["step_us"], "assumed")) for side in ("before", "after")
     ]
     slide(page, 4)
@@ -470,3 +470,26 @@ def test_every_kind_of_run_makes_a_page_that_works(visit, name):
                 assert page.locator(".detail").is_visible()
                 text = page.inner_text("main")
                 assert not any(word in text for word in ("NaN", "undefined", "null"))
+
+
+NAME_OVER_NUMBER = """() => [...document.querySelectorAll('svg.plot')].flatMap((plot) => {
+  const box = (e) => e.getBoundingClientRect();
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  return [...plot.querySelectorAll(':scope > .name')].flatMap((name) =>
+    [...plot.querySelectorAll('.axis')].filter((n) => meet(box(name), box(n))).map((n) => n.textContent));
+})"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_of_axes_are_beside_the_numbers(visit, doc, width):
+    large = {name: [1000 * us for us in doc["steps"][name]] for name in ("measured_us", "bound_us")}
+    page = visit({**doc, "steps": {**doc["steps"], **large}}, width)
+    assert page.locator("svg.plot > .name").count() > 0 and page.evaluate(NAME_OVER_NUMBER) == []
+
+
+def test_text_of_a_small_map_is_no_larger_on_a_phone(visit):
+    program = three_cores()
+    page = visit(json.loads(json.dumps(collect_report(program, run_of(program)))), 400)
+    size = "texts => texts.map(t => t.getBoundingClientRect().height)"
+    assert max(page.locator("svg.map text").evaluate_all(size)) < 20

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.shown import grouped, round_figure
@@ -80,7 +81,7 @@ def test_page_has_every_part_and_needs_no_network():
                   "Energy of the cores", "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
         assert f"<h2>{title}</h2>" in text
     doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
-    said, advice = doc["verdict"].split("; do: ")
+    said, advice = doc["verdict"].split("; advice: ")
     assert (
         f'<p class="verdict">{said.replace(">", "&gt;")}</p>' in text.replace("\u00a0", " ")
         and words.count(advice) == 1
@@ -94,6 +95,17 @@ def test_no_line_breaks_inside_a_number_or_before_its_unit():
     text = tag("p", "9.86 uJ, 98 us per step, 62.5 % of 131 072 bits, 2 s; step 3 us, 17 of 128 cores, > 99.9 %")
     held = "9.86_uJ, 98_us per step, 62.5_% of 131_072 bits, 2_s; step 3_us, 17 of 128 cores, &gt;_99.9_%"
     assert text == f"<p>{held}</p>".replace("_", "\u00a0")
+
+
+def test_names_that_look_like_a_number_and_its_unit_stay_as_they_are():
+    network = nw.Network.from_arrays(
+        {"12 us": nw.NeuronSpec(beta=0.9)}, [nw.Dense("< 3 W", "12 us", np.eye(2))], {"< 3 W": 2}
+    )
+    program = nw.compile(network, "tiny", np.ones((1, 5, 2), np.int8))
+    run = nw.simulate(program, np.ones((1, 5, 2), np.int8), backend="cycle")
+    for html in (render_html(collect_report(program, run)), run._repr_html_(), network._repr_html_(),
+                 program.mapping._repr_html_()):  # fmt: skip
+        assert "12 us" in html and "12\u00a0us" not in html and "3\u00a0W" not in html
 
 
 def test_page_escapes_names_from_outside():

@@ -21,4 +21,4 @@ def test_report_of_a_run_without_states_says_that_membrane_updates_are_not_count
     doc = collect_report(program, run_of(program))
     assert doc["neurobench"] == {**FIGURES, "membrane_updates_per_sample": None}
     assert f'<td></td><td class="left">{NO_STATES}</td>' in (neurobench_table(doc))
-    assert neurobench_lines(doc)[1].endswith("–")
+    assert neurobench_lines(doc)[-1].split() == ["membrane", "updates", "–"]

@@ -61,6 +61,9 @@ def test_page_opens_with_the_best_point():
     rows = [row(1, edp_nj_us=9.0), row(2, edp_nj_us=4.0), row(3, edp_nj_us=1.0, step_us=99.0, sample_nj=99.0)]
     assert data_of(render_page(swept(rows), lambda _: False))["picked"] == "p2", "p3 is not among the best"
     assert data_of(render_page(swept([row(1), row(4)]), lambda _: False))["picked"] == "p4", "by the first objective"
+    page = render_page(swept(rows), lambda _: False)
+    assert ">2</button>" in page and ">p2<" not in page
+    assert [one["number"] for one in data_of(page)["rows"]] == [1, 2, 3]
     failed = {"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}
     assert data_of(render_page(swept([failed]), lambda _: False))["picked"] is None
 
@@ -116,5 +119,5 @@ def test_page_draws_every_point_that_has_figures(tmp_path, width):
         assert tab.locator("#plot circle").count() == tab.locator("#lines path").count() == 8
         ticks = tab.locator("#lines text.tick").all_text_contents()
         assert ticks[:4] == ["2", "4", "6", "8"] and "–" in ticks
-        assert tab.locator("#picked dd").first.text_content() == "p8", "the shortest step"
+        assert tab.locator("#picked dd").first.text_content() == "9", "the shortest step"
         assert tab.evaluate("document.documentElement.scrollWidth") == width and errors == []

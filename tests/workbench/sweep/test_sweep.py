@@ -65,7 +65,7 @@ def test_sweep_keeps_a_failed_point_as_a_row(tmp_path, computed):
     assert good["error"] is None and "step_us" not in bad
     assert bad["error"].startswith("FitError: neurons, network -> tiny: 4 of 2; ") and made.failed == [bad]
     assert made.to_frame()["step_us"].isna().tolist() == [False, True]
-    assert made.failures == [f"1 point failed: {bad['error']}"] and made.failures[0] in repr(made)
+    assert made.failures == [f"1 point failed: {bad['error']}"] and made.failures[0] in " ".join(repr(made).split())
     assert (
         swept(tmp_path, {"core.max_neurons": 1, "noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 2}).n_computed
         == 0
@@ -142,7 +142,7 @@ def test_sweep_prints_a_few_of_the_best():
         "15 points (15 computed) over seed; 15 Pareto-optimal in step time, energy of the"
     )
     assert max(map(len, lines[:2])) <= 80 and lines[2:4] == ["times: assumed", "energies of the cores: assumed"]
-    assert len(lines) == 6 + 12 + 1 and made._repr_html_().count("<tr>") == 16
+    assert len(lines[lines.index("") :]) == 1 + 5 + 12 + 1 and made._repr_html_().count("<tr>") == 16
 
 
 def test_sweep_tells_how_far_it_is():

@@ -181,4 +181,4 @@ def test_a_program_keeps_the_numbers_of_cores_that_were_tried():
     rows = dict(doc["verdict_rows"])
     assert rows["cores"] == CORES_RULE and "n_cores=" not in doc["advice"]["text"]
     assert not {"cores", "fewest cores"} & dict(collect_report(program, bound)["verdict_rows"]).keys()
-    assert rows["fewest cores"].startswith("2 hold it, at ")
+    assert rows["fewest cores"].startswith("2 are enough, at ")
