@@ -20,6 +20,10 @@ def _scan(current, state, beta, threshold, w_rec, reset: str, floor: bool, *_) -
     return scan_loop(current, state, neurons)
 
 
+def _run_kernel(current, state, beta, threshold, w_rec, reset: str, floor: bool, *_) -> Any:
+    return select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+
+
 def _sum_delayed(x, taps, start, by_target: list[torch.Tensor], by_source, n_out: int, reach: int) -> torch.Tensor:
     """Return the sums of delayed synapses `[B, T, n_out]`: one product with the weights of each delay."""
     n_samples, n_steps, n_in = x.shape
@@ -53,6 +57,6 @@ IN_TORCH: dict[str, Callable] = {
 }
 # Operators inside of a layer, run without torch's wrapper, which loads torch._dynamo for 1.3 s.
 INSIDE: dict[str, Callable] = {
-    "nwcompile.lif_scan.default": lambda current, *rest: select_kernels(current).forward(current, *rest[:6]),
+    "nwcompile.lif_scan.default": _run_kernel,
     "nwcompile.spike_matmul.default": lambda x, weight: select_kernels(x).spike_matmul(x, weight),
 }

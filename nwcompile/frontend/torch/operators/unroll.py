@@ -262,7 +262,10 @@ class Unroller:
         if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
         if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
-            return self.map_steps(given[0], lambda e: self.emit(op.func, e, *args[1:], **kwargs))
+            return self.map_steps(
+                given[0],
+                lambda e: self.emit(op.func, *map_leaves(lambda a: e if isinstance(a, Steps) else a, args), **kwargs),
+            )
         if not is_entrywise(op):
             alone = self._unroll_alone(op, args, kwargs, given)
             return alone or self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
