@@ -13,7 +13,9 @@ MOST_COLUMNS = 120  # Width of a wide terminal, and of this package's code.
 LARGER_UNITS = {"pJ": "nJ", "nJ": "uJ", "uJ": "mJ", "mJ": "J", "ns": "us", "us": "ms", "ms": "s", "mW": "W"}
 
 # Spaces within a number, and between it and its unit; of a site, those after its commas. No line breaks there.
-IN_A_NUMBER = re.compile(r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[num]s|s|[pnum]?J|m?W|%)(?!\w))")
+IN_A_NUMBER = re.compile(
+    r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[fpnumkMGT]?(?:s|J|W|Hz)|[kKMG]i?B|%|bits?|cycles?|mm2|min|h)(?!\w))"
+)
 IN_A_SITE = re.compile(r"(?<=\d,) (?=\d+[,)])")
 
 NO_PANDAS = (

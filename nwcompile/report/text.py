@@ -450,7 +450,10 @@ def fold_table(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> list[
     for least in NARROW_HEADINGS:
         if sum(widths) + 2 * (n - 1) > WIDTH:
             sizes = [max(width, least) for width in _column_widths([*body, [""] * n])]
-            heads = [wrap(text, size, break_long_words=False) for text, size in zip(head, sizes, strict=True)]
+            heads = [
+                wrap(text, size, break_long_words=False, break_on_hyphens=False)
+                for text, size in zip(head, sizes, strict=True)
+            ]
             depth = max(map(len, heads))
             rows = [*zip(*([""] * (depth - len(words)) + words for words in heads), strict=True), *body]
             widths = _column_widths(rows)

@@ -48,7 +48,10 @@ _SLICES_INSTEAD = (
     "partitioner 'floorline' found nothing better within the limits of {chip} than contiguous slices: cores are cut as "
     "with partitioner='sequential'"
 )
-_LARGE = f"over {MAX_LISTED_SOURCES:,} sources of synapse lists: 'floorline' chose the number of cores, and no more"
+_LARGE = (
+    f"more than {MAX_LISTED_SOURCES:_} neurons send through lists of synapses: such networks are cut into even tiles, "
+    "and no neurons are moved between cores"
+).replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,9 @@ def _number_cores(partition: Partition) -> np.ndarray:
 
 def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """Yield the best partition so far and the sites of its cores, None if unknown; see `anneal_hops`."""
+    if search.is_large:
+        yield from _improve_all(search)
+        return
     begun, limit_cycles = _search_within_limit(search), max_cycles(search)
     if begun is None:
         for best in _search_counts(search):
@@ -195,6 +201,14 @@ def _search_within_limit(search: Search) -> Partition | None:
     if limit_cycles is None or options.step_limit_us is None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
+    if search.is_large and options.n_cores is None:  # whose times are means: the shortest step is the safest
+        best = min(
+            (p for p, _ in _double_core_count(timed)), key=lambda p: (p.excess, step_cycles(search, p.neuron_core))
+        )
+        taken = step_cycles(search, best.neuron_core)
+        if taken > limit_cycles and not best.excess:
+            raise too_slow(search.chip, step_us(taken, search), options.step_limit_us, best.n_cores)
+        return best
     tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve_all(timed), np.inf, 0
     for best, _ in tried:
         taken = np.inf if best.excess else step_cycles(search, best.neuron_core)
@@ -242,7 +256,7 @@ def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
         yield best, None
         if len(best.core_of) == len(search.load):
             break
-    while search.deadline is not None:
+    while search.deadline is not None and not search.is_large:
         best = min(_refine_clusters(search, best, FLOORLINE.n_levels - 1), best, key=lambda p: p.rank)
         yield best, None
 

@@ -258,7 +258,10 @@ def test_totals_of_large_networks_are_those_of_the_search_with_equal_steps(seed,
         assert total[cluster_state.TIME] == exact[cluster_state.TIME]  # a single core is the busiest of every step
 
 
-@pytest.mark.parametrize("options", [{}, {"n_cores": 9}, {"optimize": "cores"}, {"optimize": "energy"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_cores": 9}, {"optimize": "cores"}, {"optimize": "energy"}, {"optimize": "traffic"}, {"time_budget_s": 1}],
+)
 def test_clusters_of_networks_with_many_listed_sources_are_not_moved(options, monkeypatch):
     edges = [sparse_edge("in", "a", 8, 64, 256), sparse_edge("a", "b", 64, 64, 512)]
     network = Network.from_arrays({"a": (FIXED, (64,)), "b": (FIXED, (64,))}, edges, {"in": (8,)})
@@ -270,7 +273,22 @@ def test_clusters_of_networks_with_many_listed_sources_are_not_moved(options, mo
     monkeypatch.setattr(cluster_search_module, "cluster_demand", None)  # the tables by source and core
     found = partition(network, chip, Activity.uniform(network), Options(**options))
     assert found.warnings == (
-        "over 131,072 sources of synapse lists: 'floorline' chose the number of cores, and no more",
+        "more than 131 072 neurons send through lists of synapses: such networks are cut into even tiles, "
+        "and no neurons are moved between cores",
     )
     assert len(np.unique(flat(found))) == options.get("n_cores", len(np.unique(flat(found))))
     assert found.tried[0].step_us > 0
+
+
+def test_step_limit_of_large_networks_takes_the_shortest_step(monkeypatch):
+    """Their step times are means without words, so the fewest cores that seem to keep the limit may not."""
+    edges = [sparse_edge("in", "a", 8, 64, 256), sparse_edge("a", "b", 64, 64, 512)]
+    network = Network.from_arrays({"a": (FIXED, (64,)), "b": (FIXED, (64,))}, edges, {"in": (8,)})
+    chip = small_chip(noc__columns=8, noc__rows=4, core__max_in_axons=None, core__max_out_axons=None)
+    monkeypatch.setattr(search_module, "MAX_LISTED_SOURCES", 8)
+    found = {}
+    for limit in (None, 1e6):
+        options = Options(optimize="time" if limit is None else "cores", step_limit_us=limit)
+        found[limit] = partition(network, chip, Activity.uniform(network), options)
+    assert len(np.unique(flat(found[1e6]))) > 1  # one core keeps the limit
+    assert min(t.step_us for t in found[1e6].tried) <= min(t.step_us for t in found[None].tried)
