@@ -14,7 +14,7 @@ LARGER_UNITS = {"pJ": "nJ", "nJ": "uJ", "uJ": "mJ", "mJ": "J", "ns": "us", "us":
 
 # Spaces within a number, and between it and its unit; of a site, those after its commas. No line breaks there.
 IN_A_NUMBER = re.compile(
-    r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[fpnumkMGT]?(?:s|J|W|Hz)|[kKMG]i?B|%|bits?|cycles?|mm2|min|h)(?!\w))"
+    r"(?<=[<>]) (?=\d)|(?<=\d) (?=\d{3}(?!\d)|(?:[fpnumkMGT]?(?:s|J|W|Hz)|[kKMG]i?B|%|mm2|min|h)(?!\w))"
 )
 IN_A_SITE = re.compile(r"(?<=\d,) (?=\d+[,)])")
 

@@ -48,11 +48,11 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
 
 
 def test_layers_that_overflow_alike_are_named_in_one_sentence():
-    rows = [ROW | {"layer": name, "overflow": f"v may need {bits} bits; state.bits = {bits} is enough"}
+    rows = [ROW | {"layer": name, "overflow": f"v may need {bits} bits; state.bits = {bits} holds all"}
             for name, bits in (("fc1", 9), ("out", 26))]  # fmt: skip
     program = three_cores(quantization=rows)
     notes = overflow_notes(collect_report(program, run_of(program)))
-    assert notes == ["fc1, out: v may need 26 bits; state.bits = 26 is enough"]
+    assert notes == ["fc1, out: v may need 26 bits; state.bits = 26 holds all"]
 
 
 def test_quantization_that_nobody_made_is_not_shown():
