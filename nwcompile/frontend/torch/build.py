@@ -1,4 +1,4 @@
-"""Build a Network from a recording: the last call of every layer gives its sources and their delays."""
+"""Build a Network of layers, junctions and connections from the symbols that feed each layer."""
 
 import numpy as np
 

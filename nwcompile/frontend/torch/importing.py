@@ -1,4 +1,4 @@
-"""Import a module: try every axis order with known layers, else look for hand-written neurons; compare the spikes."""
+"""Import a module: try each order of axes with known layers, else look inside them for neurons; compare the spikes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Find the readout of a module whose layers are known: record it again, with the layers as the only sources."""
+"""Prove that a readout, or an output, is the module's result: on other samples, and on other numbers of steps."""
 
 import sys
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class Tries:
         factors = next(({place: f for place, f in row.items() if f} for row in rows if any(row.values())), {})
         is_exact = all(any(row.values()) for row in rows)
         if self.has_reads and not any(
-            all(isclose(row.get(place, 0), f) for row in rows) for place, f in factors.items()
+            all(isclose(row.get(place, 0), f, rel_tol=CLOSE) for row in rows) for place, f in factors.items()
         ):
             raise ModelError(DIFFERENT)
 

@@ -63,12 +63,6 @@ class Records:
                 return Record(*key)
         return None
 
-    def find_busiest(self) -> int:
-        """Return the run in which most layers do something, and then most neurons."""
-        active = [[int(run.count_nonzero()) for run in record] for record in self.known.values()]
-        totals = [(sum(map(bool, counts)), sum(counts)) for counts in zip(*active, strict=True)]
-        return max(range(len(totals)), key=totals.__getitem__)
-
 
 def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether values are equal but for rounding."""

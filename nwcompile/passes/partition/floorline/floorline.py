@@ -205,9 +205,9 @@ def _search_within_limit(search: Search) -> Partition | None:
         best = min(
             (p for p, _ in _double_core_count(timed)), key=lambda p: (p.excess, step_cycles(search, p.neuron_core))
         )
-        taken = step_cycles(search, best.neuron_core)
-        if taken > limit_cycles and not best.excess:
-            raise too_slow(search.chip, step_us(taken, search), options.step_limit_us, best.n_cores)
+        least_cycles = step_cycles(search, best.neuron_core)
+        if least_cycles > limit_cycles and not best.excess:
+            raise too_slow(search.chip, step_us(least_cycles, search), options.step_limit_us, best.n_cores)
         return best
     tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve_all(timed), np.inf, 0
     for best, _ in tried:
