@@ -359,3 +359,53 @@ def test_state_that_is_rounded_between_steps_is_refused(dtype):
 
     with pytest.raises(ModelError, match="layer 'lif' is given a state in step 1 that is not the one it returned"):
         nw.from_torch(Rounded(), spike_tensor(3, 8, N_IN))
+
+
+def put_doubled(x):
+    mask, result = torch.arange(x.shape[-1]) % 2 > 0, x.clone()
+    result[..., mask] = 2 * x[..., mask]
+    return result
+
+
+REFUSED_MIXES = {
+    "a softmax over the batch": (lambda x: x.softmax(0), "gives a sample other values in a batch"),
+    "slower steps": (
+        lambda x: torch.nn.functional.interpolate(x.transpose(1, 2), scale_factor=2).transpose(1, 2)[:, : x.shape[1]],
+        "upsample_nearest1d",
+    ),
+    "a norm over the steps": (
+        lambda x: torch.nn.functional.instance_norm(x.transpose(1, 2)).transpose(1, 2),
+        "without running statistics",
+    ),
+    "entries by a mask": (put_doubled, "cannot be written as a program: shape mismatch"),
+}
+
+
+@pytest.mark.parametrize("mix", REFUSED_MIXES)
+def test_mixes_before_known_layers_are_refused(mix):
+    function, text = REFUSED_MIXES[mix]
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), nn.LIFLayer(6, 4e-3, 0.3, "subtraction", 1e-3)
+
+        def forward(self, x):
+            return self.lif(self.fc(function(x)))[0]
+
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(Net(), spike_tensor(2, 8, N_IN))
+
+
+def test_result_that_no_input_changes_is_named():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), nn.LIFLayer(6)
+
+        def forward(self, x):
+            return torch.zeros_like(self.lif(self.fc(x))[0])
+
+    with pytest.warns(NwWarning, match="the import left out a result that no input changes"):
+        nw.from_torch(Net(), spike_tensor(2, 8, N_IN))

@@ -534,11 +534,16 @@ def test_a_module_is_imported_while_a_profiler_runs():
     assert network.readout is not None and network.hash == nw.from_torch(module, x).hash
 
 
-@pytest.mark.parametrize("ending", ["pooled steps", "bfloat16"])
+@pytest.mark.parametrize(
+    "ending", ["pooled steps", "bfloat16", "a threshold of a sum", "a sign of a sum", "a norm over the steps"]
+)
 def test_known_layers_may_be_followed_by_what_no_step_computes(ending):
     endings = {
         "pooled steps": lambda s, m, net: torch.nn.functional.avg_pool2d(s, (5, 2)).flatten(1),
         "bfloat16": lambda s, m, net: s.sum(1).bfloat16().tanh(),
+        "a threshold of a sum": lambda s, m, net: (net.out(s).sum(1) > 0.3).float(),
+        "a sign of a sum": lambda s, m, net: net.out(s).sum(1).sign(),
+        "a norm over the steps": lambda s, m, net: torch.nn.functional.instance_norm(s.transpose(1, 2)).amax(-1),
     }
     module, x = Known(endings[ending]), draw(60, seed=2)
     network = nw.from_torch(module, draw(4))

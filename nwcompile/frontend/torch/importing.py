@@ -164,12 +164,14 @@ def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
     kinds = [(kind, part) for part in module.modules() if (kind := find_kind(part)) is not None]
     if not any({layout, "B"} <= set(kind.leads(part)) for kind, part in kinds):
         return True
-    samples = torch.cat([x[:1], *draw_like(x[:1])])
-    whole, steps = (run_samples(module, samples, lead) for lead in (layout, "B"))
-    if whole is None or steps is None:
-        return True
-    steps = steps if layout == "TB" or steps.ndim < 3 else steps.transpose(1, 2)
-    return whole.shape == steps.shape and bool(torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all())
+    for sample in (x[:1], *draw_like(x[:1])):
+        whole, steps = (run_samples(module, sample, lead) for lead in (layout, "B"))
+        if whole is None or steps is None:
+            continue
+        steps = steps if layout == "TB" or steps.ndim < 3 else steps.transpose(1, 2)
+        if whole.shape != steps.shape or not torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all():
+            return False
+    return True
 
 
 def _choose_import(results: list[Result], module: torch.nn.Module, x: torch.Tensor, layout: str) -> Result:
@@ -203,8 +205,8 @@ def _choose_import(results: list[Result], module: torch.nn.Module, x: torch.Tens
 
 
 def _count_memory(result: Imported) -> int:
-    """Return the number of states, or of delayed connections if all neurons are known."""
-    return result.n_states if result.has_own else sum(c.aligned_delay > 0 for c in result.network.connections)
+    """Return the number of states and of delayed connections."""
+    return result.n_states + sum(c.aligned_delay > 0 for c in result.network.connections)
 
 
 def _explain_failure(
@@ -322,10 +324,10 @@ def _prove_import(
 
 
 def _mixes_samples(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> bool:
-    """Return whether a sample's spikes change behind or before a drawn sample, or the module fails on two."""
-    drawn = draw_like(sample)[0]
-    for place, batch in enumerate((torch.cat([sample, drawn]), torch.cat([drawn, sample]))):
-        spikes = record_spikes(module, batch, imported.lead, imported.parts)
+    """Return whether a sample's spikes change before or behind drawn samples, or the module fails on several."""
+    drawn = draw_like(sample)
+    for place, batch in ((0, [sample, *drawn]), (-1, [*drawn, sample])):
+        spikes = record_spikes(module, torch.cat(batch), imported.lead, imported.parts)
         if spikes is None or any(
             not torch.equal(spikes[name][place].flatten(), alone.flatten()) for name, alone in imported.spikes.items()
         ):

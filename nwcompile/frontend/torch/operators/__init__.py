@@ -46,8 +46,9 @@ from nwcompile.frontend.torch.operators.runs import (
     record_results,
     record_run,
 )
+from nwcompile.frontend.torch.operators.step_rules import NO_STATISTICS
 from nwcompile.frontend.torch.operators.steps import Steps, cut_value
-from nwcompile.frontend.torch.operators.unroll import NO_STATISTICS, unroll_steps
+from nwcompile.frontend.torch.operators.unroll import unroll_steps
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.readout import Readout

@@ -22,7 +22,8 @@ from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.ops import is_op
 from nwcompile.frontend.torch.operators.roll import FED
-from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
+from nwcompile.frontend.torch.operators.step_rules import NO_STATISTICS
+from nwcompile.frontend.torch.operators.unroll import NO_MAP
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Operation,
@@ -398,7 +399,12 @@ class Connector:
         if ref.node.size == prod(shape):
             return self.look_up(ref)
         stand_in = Node(ref.node.op, (ref,), {})
-        return self._move(stand_in, lambda args, _: args[0].expand(shape))
+        try:
+            return self._move(stand_in, lambda args, _: args[0].expand(shape))
+        except RuntimeError:
+            op = ref.node.op
+            what = f"{list(ref.node.shape)} of torch's {op.name} do not spread over {list(shape)}"
+            raise ModelError(f"{op.site}: {what}; give both the same shape") from None
 
     def _constant(self, value, node: Node):
         """Return a constant as a number, or an array of the node's entries."""

@@ -94,6 +94,8 @@ class ReadoutBuilder:
         if not outputs or not outputs[0].value.numel():
             raise ModelError("the module's result is empty")
         nodes, ops = self._find_needed(outputs)
+        if not self.records:
+            raise ModelError("the module's result takes nothing of its layers")
         n_spikes = sum(Node(op).is_spike for op in ops)
         most_spikes = 0 if len(outputs) > 1 else self.n_steps - 1  # a decision after the last step makes a few
         if any(node.is_spike for node in nodes) or n_spikes > most_spikes:
@@ -297,7 +299,7 @@ def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes:
         start += size
         is_later_state = len(ops) == 1 and len(things) > 0 and _is_state(ops[0])  # for the next call
         if is_later_state or not any(op.depends for op in ops):
-            things.append("")
+            things.append("" if things else "a result that no input changes")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
         thing = _describe_result(result, assembler, [values for _, values in runs], is_first=not things)

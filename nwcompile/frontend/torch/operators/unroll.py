@@ -44,10 +44,6 @@ SAME_SHAPE = frozenset(
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
 NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
-NO_STATISTICS = (
-    "torch's batch_norm without running statistics is a norm over the samples of a batch, which no weight can hold; "
-    "set track_running_stats=True, and train again"
-)
 NO_MAP = {  # what operators do that no weights can
     **dict.fromkeys(
         (

@@ -260,7 +260,7 @@ def test_totals_of_large_networks_are_those_of_the_search_with_equal_steps(seed,
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"n_cores": 9}, {"optimize": "cores"}, {"optimize": "energy"}, {"optimize": "traffic"}, {"time_budget_s": 1}],
+    [{}, {"n_cores": 9}, {"optimize": "cores"}, {"optimize": "energy"}, {"optimize": "traffic"}],
 )
 def test_clusters_of_networks_with_many_listed_sources_are_not_moved(options, monkeypatch):
     edges = [sparse_edge("in", "a", 8, 64, 256), sparse_edge("a", "b", 64, 64, 512)]
