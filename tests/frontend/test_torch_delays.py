@@ -279,24 +279,3 @@ def test_snntorch_and_norse_have_no_delay_layer_of_their_own():
     """Where a release brings one, it is to be read."""
     for name in ("snntorch", "norse.torch"):
         assert not [public for public in dir(framework(name)) if "delay" in public.lower()]
-
-
-@pytest.mark.parametrize("n_steps", [1, 3])
-def test_steps_padded_in_front_and_cut_behind_are_a_delay(n_steps):
-    """The token shift of RWKV: a padding of -1 leaves out the last step."""
-
-    class Shifted(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.shift = torch.nn.ZeroPad2d((0, 0, n_steps, -n_steps))
-            self.fc, self.lif = torch.nn.Linear(5, 7, bias=False), nn.LIFLayer(7, TAU)
-            self.fc.weight.data.uniform_(-0.1, 0.5)
-
-        def forward(self, x):
-            return self.lif(self.fc(x + self.shift(x)))[0]
-
-    module, x = Shifted(), spike_tensor(3, 12, 5)
-    network = nw.from_torch(module, x[:2, :8])
-    assert sorted(c.aligned_delay for c in network.connections if c.source == "input") == [0, n_steps]
-    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module.eval()(x).detach().numpy())

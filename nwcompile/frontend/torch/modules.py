@@ -18,7 +18,6 @@ from nwcompile.nn import prepare_net
 
 ERROR_CODE = "NW2302"
 TO_NIR = "export the network with rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
-PLAIN = (int, float, str, type(None))  # values without contents
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
 
 
@@ -145,8 +144,7 @@ def _snapshot(value: Any, seen: set[int], restores: list[Callable[[], object]], 
         items = list(kept.values())
         restores += [content.clear, partial(content.update, kept)]
     for item in items:
-        if not isinstance(item, PLAIN):
-            _snapshot(item, seen, restores, depth + 1)
+        _snapshot(item, seen, restores, depth + 1)
 
 
 def _restore_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:
