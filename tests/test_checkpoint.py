@@ -413,6 +413,7 @@ def test_ctrl_c_keeps_what_is_done(place, wanted, tmp_path):
     out, kept = tmp_path / "out", tmp_path / "kept"
     process = started(place, "simulate", out, kept)
     while len(list(kept.glob("cycle-*"))) < 3:
+        assert process.poll() is None, (place / SAID).read_text()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
