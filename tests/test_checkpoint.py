@@ -232,7 +232,7 @@ def net():
 # Full size takes a minute of annealing, a minute of samples and half a minute of one long sample in each backend; in CI
 # seconds, mostly to start processes.
 IS_FULL = EXAMPLES >= 200
-N_NEURONS, N_SAMPLES = (1500, 200) if IS_FULL else (120, 40)
+N_NEURONS, N_SAMPLES = (1500, 200) if IS_FULL else (120, 400)  # some ten parts on a quick machine
 N_STEPS = {"cycle": 10_000, "totals": 10_000, "sequence": 20_000, "reference": 500}  # steps of one long sample
 N_STEPS = {what: 20 * n if IS_FULL else n for what, n in N_STEPS.items()}
 
