@@ -5,10 +5,17 @@ The result equals `nwcompile.cost.traffic.axons.core_use` of a whole mapping, bu
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import RowsOfNode, find_destinations, rows_by_source, source_classes
+from nwcompile.cost.traffic.destinations import (
+    Destinations,
+    RowsOfNode,
+    find_destinations,
+    rows_by_source,
+    source_classes,
+)
 from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import kernel_groups, kernel_memory, row_bits, row_memory, shared_bits, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, connection_wiring
@@ -41,11 +48,21 @@ def n_usable(chip: Chip) -> int:
     return int((chip.max_neurons > 0).sum())
 
 
-def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int):
-    """Return the `resources` of each core, int64[core] by name, and each neuron's out-axons; `core_of` int32[neuron].
+class Usage(NamedTuple):
+    """What cores use: `held` int64[core] by resource; `out_axons` int64[neuron]; `destinations` of source classes."""
 
-    They are counted from the Destinations of source classes, the third result, without building axons.
-    """
+    held: dict[str, np.ndarray]
+    out_axons: np.ndarray
+    destinations: Destinations
+
+    @property
+    def by_core(self) -> np.ndarray:
+        """int64[core, resource], in the order of `RESOURCES`."""
+        return np.stack([self.held[resource.key] for resource in RESOURCES], 1)
+
+
+def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> Usage:
+    """Return what each core uses, counted from destinations, without building axons; `core_of` int32[neuron]."""
     n_lines = count_lines(network)
     core_of = cores_of_sources(network, core_of)
     bits, fan_out = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64)
@@ -70,13 +87,12 @@ def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int)
     ):
         used[name] = np.zeros(n_cores, np.int64)
         np.add.at(used[name], core, n)
-    return used, fan_out[n_lines:], reached
+    return Usage(held=used, out_axons=fan_out[n_lines:], destinations=reached)
 
 
 def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
     """Return what each core uses, int64[core, resource] in the order of `RESOURCES`; `core_of` int32[neuron]."""
-    held, *_ = count_usage(network, chip, core_of, n_cores)
-    return np.stack([held[resource.key] for resource in RESOURCES], 1)
+    return count_usage(network, chip, core_of, n_cores).by_core
 
 
 def binding_notes(used: np.ndarray, limits: np.ndarray) -> dict[int, str]:

@@ -159,7 +159,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
     A core is named after the layer with most neurons on it, or after the layer of a neuron that exceeds the limit
     alone. For each layer and limit, the worst five cores are shown, with the number of the others.
     """
-    held, *_ = capacity.count_usage(network, chip, core_of, len(limits))
+    held = capacity.count_usage(network, chip, core_of, len(limits)).held
     layer_of = layer_numbers(network)
     count = np.zeros((len(network.layers), len(limits)), np.int64)
     np.add.at(count, (layer_of, core_of), 1)

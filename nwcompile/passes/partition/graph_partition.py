@@ -137,7 +137,7 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
     """
     core_of = cut_slices(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
     n_cores = 1 + int(core_of.max())
-    held, *_ = capacity.count_usage(network, chip, core_of, n_cores)
+    held = capacity.count_usage(network, chip, core_of, n_cores).held
     limits = capacity.site_limits(chip)
     fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)

@@ -12,7 +12,6 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.options import Options
-from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.fixed_sites import kinds_of_sites, pins
@@ -27,7 +26,8 @@ def placement_problem(
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    used, _, targets = capacity.count_usage(network, chip, join_layers(network, mapping.core_of), n_cores)
+    usage = capacity.count_usage(network, chip, join_layers(network, mapping.core_of), n_cores)
+    targets = usage.destinations
     pair, messages = core_messages(targets, count_flows(network, targets, core_of, activity), n_cores)
     moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
@@ -38,8 +38,7 @@ def placement_problem(
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     costs = route_cost(chip, options.optimize)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
-    used_by_core = np.stack([used[resource.key] for resource in RESOURCES], 1)
-    site_kind, fits = kinds_of_sites(capacity.site_limits(chip), used_by_core, pinned)
+    site_kind, fits = kinds_of_sites(capacity.site_limits(chip), usage.by_core, pinned)
     return placement.PlacementProblem(
         start=start,
         other=key % n_cores,

@@ -26,7 +26,7 @@ def fitting_clusters(
     """Return int64[neuron]: clusters that the largest core holds, none with more than 1/`n_clusters` of all the load.
 
     `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons may exceed both limits.
-    The largest core holds the neurons of at least `per_core` clusters, and if `is_checked` axons and synapses of one.
+    The largest core holds the neurons of at least `per_core` clusters and, if `is_checked`, all else that one needs.
     """
     if cluster_of is None:
         cluster_of = layer_numbers(network)

@@ -202,10 +202,8 @@ def _search_within_limit(search: Search) -> Partition | None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
     if search.is_large and options.n_cores is None:  # whose times are means: the shortest step is the safest
-        best = min(
-            (p for p, _ in _double_core_count(timed)), key=lambda p: (p.excess, step_cycles(search, p.neuron_core))
-        )
-        least_cycles = step_cycles(search, best.neuron_core)
+        made = [(step_cycles(search, p.neuron_core), p) for p, _ in _double_core_count(timed)]
+        least_cycles, best = min(made, key=lambda pair: (pair[1].excess, pair[0]))
         if least_cycles > limit_cycles and not best.excess:
             raise too_slow(search.chip, step_us(least_cycles, search), options.step_limit_us, best.n_cores)
         return best

@@ -134,7 +134,8 @@ def count_means(search: Search, cores: np.ndarray) -> tuple[np.ndarray, int]:
     """
     network, chip, activity, timing, *_ = search
     n_cores, n_steps = int(cores.max()) + 1, timing.n_hardware_steps(activity.n_steps, "aligned")
-    used, _, reached = capacity.count_usage(network, chip, cores, n_cores)
+    usage = capacity.count_usage(network, chip, cores, n_cores)
+    reached = usage.destinations
     flows = count_flows(network, reached, cores_of_sources(network, cores), activity)
     pair, messages = core_messages(reached, flows, n_cores)
     on_core, n_copies = flows.home >= 0, np.diff(reached.offset)[flows.source_class]
@@ -150,7 +151,7 @@ def count_means(search: Search, cores: np.ndarray) -> tuple[np.ndarray, int]:
     total[TIME] = max(busiest, n_steps * rules.min_work[n_cores]) + n_steps * rules.barrier[n_cores]
     total[MESSAGES], total[N_USED] = messages[pair[:, 0] >= 0].sum(), n_cores
     total[REMOTE] = messages[(pair[:, 0] >= 0) & (pair[:, 0] != pair[:, 1])].sum()
-    return total, sum(int((used[r.key] > rules.limit[:, i]).sum()) for i, r in enumerate(RESOURCES))
+    return total, int((usage.by_core > rules.limit[:, : len(RESOURCES)]).sum())
 
 
 def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:

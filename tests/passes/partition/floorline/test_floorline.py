@@ -271,7 +271,8 @@ def test_clusters_of_networks_with_many_listed_sources_are_not_moved(options, mo
     assert np.array_equal(mapped(network, chip, Activity.uniform(network), **options), before)
     monkeypatch.setattr(search_module, "MAX_LISTED_SOURCES", 8 + 64 - 1)
     monkeypatch.setattr(cluster_search_module, "cluster_demand", None)  # the tables by source and core
-    found = partition(network, chip, Activity.uniform(network), Options(**options))
+    monkeypatch.setattr(floorline_module, "_refine_clusters", None)
+    found = partition(network, chip, Activity.uniform(network), Options(time_budget_s=60, **options))
     assert found.warnings == (
         "more than 131 072 neurons send through lists of synapses: such networks are cut into even tiles, "
         "and no neurons are moved between cores",
