@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch.importing import _try_operators
+from nwcompile.frontend.torch.importing import _choose_import, _possible_leads, _try_leads
 from nwcompile.frontend.torch.inputs import prepare_example
 from nwcompile.frontend.torch.modules import convert_rockpool
 from nwcompile.frontend.torch.operators import Imported
@@ -62,7 +62,8 @@ def compare_layers(name: str, network: nw.Network, samples: slice = slice(0, 3))
     module, layout = convert_rockpool(module), options.get("layout", "BT")
     n_different = 0
     for given in prepare_example(module, x, layout)[samples].split(1):
-        imported = _try_operators(module, given, layout)
+        results = _try_leads(module, given, _possible_leads(module, layout), None, looks_inside=True)
+        imported = _choose_import(results, module, given, layout)
         assert isinstance(imported, Imported), imported
         given = given.expand(1, imported.n_steps, *given.shape[2:]) if layout == "B" else given
         run = nw.simulate(network, (given.transpose(0, 1) if layout == "TB" else given).float().numpy())

@@ -19,10 +19,10 @@ NOT_OPERATORS = "own_readout_neuron", "sliding_psn"  # whose spikes are not reco
 REFUSED = {
     "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's native_batch_norm: step 2 of the example computes",
     "gated_lif": r"gated_lif\.py:34: torch's mul: step 2 of the example computes something else than step 1",
-    "rates_between_layers": "layer 'l2' is fed differently in step 0 and in the last step of the example",
-    "rwkv_block": r"'mix\.k' is fed by 'ln' \(LayerNorm\), which divides by the spread of every sample",
+    "rates_between_layers": r"rates_between_layers\.py:17: layer 'l2' is fed by torch's mean of several steps",
+    "rwkv_block": r"rwkv_block\.py:35: torch's layer_norm is a norm over every sample and step",
     "spiking_ssm": r"spiking_ssm\.py:36: torch's add joins one step with all steps",
-    "temporal_attention": r"'attend\.mlp\.2' is fed by 'attend\.mlp\.1' \(ReLU\), which is not supported",
+    "temporal_attention": r"temporal_attention\.py:17: layer 'sn1' is fed by torch's mm of several steps",
 }
 
 

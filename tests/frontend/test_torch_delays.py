@@ -8,6 +8,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import FitError, ModelError, NwWarning
+from nwcompile.sim.sequence.readout import run_readout
 from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
@@ -132,7 +133,6 @@ def test_delays_longer_than_the_chip_s_become_relay_neurons():
     assert expected.any()
 
 
-@pytest.mark.long
 def test_a_delay_behind_the_last_layer_is_in_the_output():
     x = spike_tensor(2, 30, 5, seed=1, rate=0.35)
     net = nn.Sequential(nn.LIFSynapse(5, 4), nn.LIFLayer(4, TAU), nn.Delay(4, 6, torch.tensor([0.0, 2, 6, 3]))).eval()
@@ -141,6 +141,39 @@ def test_a_delay_behind_the_last_layer_is_in_the_output():
         out = net(x)
     network = nw.from_torch(net, x)
     assert np.array_equal(nw.simulate(network, x.numpy()).output, out) and out.any()
+
+
+class DelayAround(torch.nn.Module):
+    """Two layers with a delay between them, whose result is added to the spikes of the second one, or returned too."""
+
+    def __init__(self, is_added):
+        super().__init__()
+        self.is_added = is_added
+        self.first, self.lif = nn.LIFSynapse(5, 4), nn.LIFLayer(4, TAU)
+        self.delay = nn.Delay(4, 6, torch.tensor([0.0, 2, 6, 3]))
+        self.second = nn.Sequential(nn.LIFSynapse(4, 4), nn.LIFLayer(4, TAU))
+        for layer in (self.first, self.second[0]):
+            layer.weight.data.fill_(0.5)
+
+    def forward(self, x):
+        late = self.delay(self.lif(self.first(x))[0])
+        spikes = self.second(late)[0]
+        return spikes + late if self.is_added else (spikes, late)
+
+
+def test_a_delay_that_feeds_a_layer_is_read_out_too():
+    x = spike_tensor(2, 30, 5, seed=1, rate=0.35)
+    network = nw.from_torch(DelayAround(True).eval(), x)
+    expected = DelayAround(True).eval()(x)
+    run = nw.simulate(network, x.numpy(), record="all")
+    given = run_readout(network.readout, run.spikes, run.states)
+    assert np.array_equal(given.reshape(expected.shape), expected.detach()) and expected.any()
+
+
+def test_the_warning_names_a_delay_among_further_results():
+    x = spike_tensor(2, 30, 5, seed=1, rate=0.35)
+    with pytest.warns(NwWarning, match=r"the import left out 'delay' \(Delay\), so"):
+        nw.from_torch(DelayAround(False).eval(), x)
 
 
 def test_a_delay_in_two_places_is_refused():
@@ -279,3 +312,24 @@ def test_snntorch_and_norse_have_no_delay_layer_of_their_own():
     """Where a release brings one, it is to be read."""
     for name in ("snntorch", "norse.torch"):
         assert not [public for public in dir(framework(name)) if "delay" in public.lower()]
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_steps_padded_in_front_and_cut_behind_are_a_delay(n_steps):
+    """The token shift of RWKV: a padding of -1 leaves out the last step."""
+
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.shift = torch.nn.ZeroPad2d((0, 0, n_steps, -n_steps))
+            self.fc, self.lif = torch.nn.Linear(5, 7, bias=False), nn.LIFLayer(7, TAU)
+            self.fc.weight.data.uniform_(-0.1, 0.5)
+
+        def forward(self, x):
+            return self.lif(self.fc(x + self.shift(x)))[0]
+
+    module, x = Shifted(), spike_tensor(3, 12, 5)
+    network = nw.from_torch(module, x[:2, :8])
+    assert sorted(c.aligned_delay for c in network.connections if c.source == "input") == [0, n_steps]
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module.eval()(x).detach().numpy())

@@ -7,7 +7,9 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch import importing, operations, record, track
+from nwcompile.frontend.torch import operations
+from nwcompile.frontend.torch.operators import assemble, connect
+from nwcompile.frontend.torch.operators.parts import Part
 from tests.made.spikes import spike_tensor
 
 
@@ -60,7 +62,9 @@ def started(self, x):
 ERRORS = [
     (
         lambda: sequential(torch.nn.LSTM(8, 4, batch_first=True)),
-        f"layer '1' is fed by '0' (LSTM), which is not supported; {SUPPORTED}",
+        "Sequential cannot be run on example_input of shape [2, 3, 8]: with all steps, '1': AttributeError: 'tuple' "
+        "object has no attribute 'shape'; step by step, '1': AttributeError: 'tuple' object has no attribute 'shape'; "
+        "example_input must be [B, T, *shape] as the module takes it",
     ),
     (
         lambda: module_of(lambda self, x: self.lif(self.fc(torch.ones_like(x))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
@@ -86,7 +90,7 @@ ERRORS = [
     ),
     (
         lambda: torch.nn.Linear(8, 4),
-        "Linear has no spiking layer that is called on the example; it needs at least one, "
+        "the module has no spiking layer that is called on the example; it needs at least one, "
         "of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse, or written by hand",
     ),
     (
@@ -103,8 +107,8 @@ ERRORS = [
     ),
     (
         lambda: torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4, track_running_stats=False), lif(4)),
-        "layer '2' is fed by '1' (BatchNorm1d), which has no running statistics (track_running_stats=False); "
-        f"{SUPPORTED}",
+        "'1': torch's batch_norm without running statistics is a norm over the samples of a batch, which no weight can "
+        "hold; set track_running_stats=True, and train again",
     ),
 ]
 
@@ -122,15 +126,17 @@ IMAGE_ERRORS = [
         lambda: nn.Sequential(
             lif(36), torch.nn.AdaptiveMaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)
         ),
-        f"'3' is fed by '1' (AdaptiveMaxPool2d), which is not supported; {SUPPORTED}",
+        "'1': layer '4' is fed by the result of torch's adaptive_max_pool2d for all steps at once, which is not "
+        f"supported; {SUPPORTED}",
     ),
     (
         lambda: nn.Sequential(torch.nn.AdaptiveMaxPool2d(2), lif(4), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
-        f"layer '1' is fed by '0' (AdaptiveMaxPool2d), which is not supported; {SUPPORTED}",
+        "'0': layer '1' is fed by the result of torch's adaptive_max_pool2d for all steps at once, which is not "
+        f"supported; {SUPPORTED}",
     ),
     (
         lambda: nn.Sequential(torch.nn.InstanceNorm2d(1), lif(36)),
-        f"layer '1' is fed by '0' (InstanceNorm2d), which is not supported; {SUPPORTED}",
+        "'0': a norm has its own numbers for each step; use one BatchNorm for all steps: a chip has one weight",
     ),
 ]
 
@@ -156,9 +162,9 @@ def test_from_torch_names_image_operations_it_cannot_follow(make, text):
         ),
         (
             spike_tensor(2, 3, 9),
-            "Sequential cannot be run on example_input of shape [2, 3, 9]: with all steps, RuntimeError: mat1 and mat2 "
-            "shapes cannot be multiplied (6x9 and 8x4); step by step, RuntimeError: mat1 and mat2 shapes cannot be "
-            "multiplied (2x9 and 8x4); example_input must be [B, T, *shape] as the module takes it",
+            "Sequential cannot be run on example_input of shape [2, 3, 9]: with all steps, '0': RuntimeError: mat1 and "
+            "mat2 shapes cannot be multiplied (3x9 and 8x4); step by step, '0': RuntimeError: mat1 and mat2 shapes "
+            "cannot be multiplied (1x9 and 8x4); example_input must be [B, T, *shape] as the module takes it",
         ),
     ],
 )
@@ -181,9 +187,10 @@ def test_from_torch_tells_its_own_failures_from_those_of_the_module(monkeypatch)
     monkeypatch.setitem(operations.MAKERS, torch.nn.Linear, fails)
     with pytest.raises(ModelError) as error:
         nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spike_tensor(2, 3, 8))
-    text = "on which nwcompile fails (AttributeError: 'NoneType' object has no attribute 'detach'); please report it"
-    assert f"is fed by '0' (Linear), {text}; supported" in str(error.value)
-    assert "cannot be run" not in str(error.value)
+    assert str(error.value) == (
+        "'0': nwcompile fails on torch's addmm (AttributeError: 'NoneType' object has no attribute 'detach'); "
+        "please report it"
+    )
 
 
 def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch):
@@ -192,15 +199,15 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
             return super().forward(x * 2)
 
     module = Doubles(torch.nn.Linear(8, 4), lif(4))
-    monkeypatch.setattr(importing, "import_operators", lambda *_: 1 / 0)
     with monkeypatch.context() as patch:
-        patch.setattr(track, "follow_linear", lambda *_: 1 / 0)
+        patch.setattr(connect, "scale_symbol", lambda *_: 1 / 0)
         with pytest.raises(
-            ModelError, match=r"'mul', on which nwcompile fails \(ZeroDivisionError: .*please report it"
+            ModelError, match=r"test_torch_errors\.py:\d+: nwcompile fails on torch's mul \(ZeroDivisionError"
         ):
             nw.from_torch(module, spike_tensor(2, 3, 8))
-    monkeypatch.setattr(record, "samples_first", lambda *_: 1 / 0)
-    with pytest.raises(ModelError, match=r"^'1': '1' \(LIFLayer\), on which nwcompile fails \(ZeroDivisionError"):
+    monkeypatch.setattr(assemble, "build_program", lambda *_: 1 / 0)
+    monkeypatch.setattr(Part, "read_neurons", lambda *_: 1 / 0)
+    with pytest.raises(ModelError, match=r"^'1': nwcompile fails on LIFLayer \(ZeroDivisionError.*please report it$"):
         nw.from_torch(module, spike_tensor(2, 3, 8))
 
 

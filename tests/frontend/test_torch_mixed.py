@@ -8,6 +8,7 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.operators import import_operators, own_operators
+from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS = 6, 5, 8
@@ -88,13 +89,16 @@ def test_own_neurons_behind_layers_of_nwcompile_are_a_layer(name):
     assert network.outputs == (str(len(module) - 1),)
 
 
-def test_warning_of_neurons_behind_a_very_long_delay_asks_for_more_steps():
+def test_neurons_behind_a_very_long_delay_are_imported_without_a_spike_of_the_example():
     module = torch.nn.Sequential(
         nn.Delay(N_IN, max_delay=200, init_delay=200.0), nn.LIFLayer(N_IN), TakeSpikes(), Own()
     )
-    asks = "left out torch function .gt. in .3..*; to import them: a delay of 200 steps needs an example_input"
-    with pytest.warns(NwWarning, match=asks):
-        nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
+    network, x = nw.from_torch(module, spike_tensor(3, STEPS, N_IN)), spike_tensor(3, 240, N_IN)
+    nn.prepare_net(module)
+    with torch.no_grad():
+        expected = module.eval()(x).numpy()
+    assert network.layers == ("1", "3") and expected.any()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)
 
 
 def fill_items(self, x):
@@ -231,13 +235,22 @@ IN_A_BATCH = " gives a sample other values in a batch than alone"
 @pytest.mark.parametrize(
     "run, text",
     [
-        (reverse, "'fc' is fed by torch function 'flip' in forward"),
-        (subtract_mean, "'fc' is fed by torch function 'sub' in forward"),
-        (subtract_maximum, "layer 'lif' is fed by torch function 'amax' in forward"),
+        (
+            reverse,
+            r"test_torch_mixed\.py:\d+: the order of the steps is reversed; a chip sees the steps in order of time",
+        ),
+        (subtract_mean, r"test_torch_mixed\.py:\d+: a step depends on later steps; a chip knows earlier steps only"),
+        (
+            subtract_maximum,
+            r"test_torch_mixed\.py:\d+: layer 'lif' is fed by torch's amax of several steps, which is known",
+        ),
         (call_twice, "layer 'lif' is called 2 times for the 10 steps"),
         (subtract_first, f"torch's mul{IN_A_BATCH}"),
         (add_up_samples, f"torch's addmm{IN_A_BATCH}"),
-        (scale_by_maximum, "layer 'lif' is fed by torch function 'max' in forward"),
+        (
+            scale_by_maximum,
+            r"test_torch_mixed\.py:\d+: layer 'lif' is fed by torch's max of several steps, which is known",
+        ),
     ],
 )
 def test_mixes_of_steps_or_samples_are_refused(run, text):
@@ -279,3 +292,120 @@ def test_own_states_that_are_kept_from_call_to_call_are_those_of_steps():
         expected = torch.stack([module(x_t) for x_t in x.unbind(1)], 1).numpy()
     assert 0.05 < expected.mean() < 0.95
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)
+
+
+def leak(h):
+    v, steps = torch.zeros_like(h[:, 0]), []
+    for t in range(h.shape[1]):
+        v = 0.5 * v + h[:, t]
+        steps.append(v)
+    return torch.stack(steps, 1)
+
+
+STEPS_OR_FEATURES = {
+    "relu": lambda h: h.relu(),
+    "a neuron without spikes": leak,
+    "rolled features": lambda h: h.roll(1, -1),
+    "masked features": lambda h: h[..., torch.arange(6) % 3 > 0],
+    "gathered": lambda h: h.gather(-1, torch.tensor([0, 2, 1, 3, 5, 4]).expand(h.shape)),
+    "a triangle": lambda h: h.unflatten(-1, (2, 3)).tril().flatten(-2),
+    "a fixed choice": lambda h: torch.where(torch.arange(6) > 2, h, torch.ones_like(h)),
+    "a fixed mask": lambda h: h.masked_fill(torch.arange(6) > 2, 0.0),
+}
+
+
+@pytest.mark.parametrize("between", STEPS_OR_FEATURES)
+def test_features_are_not_taken_for_steps(between):
+    """Run step by step, the layer would take the features of a step for steps."""
+    framework("spikingjelly")
+    from spikingjelly.activation_based import functional, neuron
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.of_steps = torch.nn.Linear(N_IN, 6), neuron.LIFNode(v_threshold=0.4, step_mode="m")
+            self.fc.weight.data.uniform_(-0.2, 0.5)
+
+        def forward(self, x):
+            h = STEPS_OR_FEATURES[between](self.fc(x))
+            return self.of_steps(h.transpose(0, 1)).transpose(0, 1)
+
+    module, x = Net().eval(), spike_tensor(3, 14, N_IN)
+    network = nw.from_torch(module, x[:2, :10])
+    with torch.no_grad():
+        expected = module(x).numpy()
+    functional.reset_net(module)
+    assert network.readout is None and expected.any()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
+def test_state_that_is_rounded_between_steps_is_refused(dtype):
+    snn = framework("snntorch")
+
+    class Rounded(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), snn.Leaky(beta=0.9)
+
+        def forward(self, x):
+            membrane, steps = self.lif.init_leaky(), []
+            for t in range(x.shape[1]):
+                spikes, membrane = self.lif(self.fc(x[:, t]), membrane)
+                membrane = membrane.to(dtype).float()
+                steps.append(spikes)
+            return torch.stack(steps, 1)
+
+    with pytest.raises(ModelError, match="layer 'lif' is given a state in step 1 that is not the one it returned"):
+        nw.from_torch(Rounded(), spike_tensor(3, 8, N_IN))
+
+
+def put_doubled(x):
+    mask, result = torch.arange(x.shape[-1]) % 2 > 0, x.clone()
+    result[..., mask] = 2 * x[..., mask]
+    return result
+
+
+REFUSED_MIXES = {
+    "a softmax over the batch": (lambda x: x.softmax(0), "gives a sample other values in a batch"),
+    "slower steps": (
+        lambda x: torch.nn.functional.interpolate(x.transpose(1, 2), scale_factor=2).transpose(1, 2)[:, : x.shape[1]],
+        "upsample_nearest1d",
+    ),
+    "a norm over the steps": (
+        lambda x: torch.nn.functional.instance_norm(x.transpose(1, 2)).transpose(1, 2),
+        "without running statistics",
+    ),
+    "entries by a mask": (put_doubled, "cannot be written as a program: shape mismatch"),
+}
+
+
+@pytest.mark.parametrize("mix", REFUSED_MIXES)
+def test_mixes_before_known_layers_are_refused(mix):
+    function, text = REFUSED_MIXES[mix]
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), nn.LIFLayer(6, 4e-3, 0.3, "subtraction", 1e-3)
+
+        def forward(self, x):
+            return self.lif(self.fc(function(x)))[0]
+
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(Net(), spike_tensor(2, 8, N_IN))
+
+
+def test_result_that_no_input_changes_is_named():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.lif = torch.nn.Linear(N_IN, 6), nn.LIFLayer(6)
+
+        def forward(self, x):
+            return torch.zeros_like(self.lif(self.fc(x))[0])
+
+    with pytest.warns(NwWarning, match="the import left out a result that no input changes"):
+        nw.from_torch(Net(), spike_tensor(2, 8, N_IN))

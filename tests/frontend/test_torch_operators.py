@@ -535,7 +535,9 @@ PLACE = r"test_torch_operators\.py:\d+: "
         ),
         (
             lambda: OfThree(leaky),
-            "the module fails on one sample of the example, on which its neurons are looked for: " + PLACE + "RuntimeE",
+            "the module fails on one sample of the example, on which its neurons are looked for: with all steps, "
+            + PLACE
+            + "RuntimeE",
         ),
     ],
 )

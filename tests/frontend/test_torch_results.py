@@ -82,12 +82,40 @@ def test_from_torch_says_nothing_of_a_result_that_the_network_gives(ending, in_s
     assert network.left_out == "" and network.readout is None
 
 
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 4])
+@pytest.mark.parametrize("gather", [tuple, list])
+@pytest.mark.parametrize("ending", ["whole", "looped"])
+def test_several_results_are_not_taken_for_as_many_steps(ending, gather, n_steps):
+    """Nor in a shorter sample, on which the import is tried."""
+    endings = {
+        "whole": lambda s, m, net: gather([net.more(0.6 * s)[0], s]),
+        "looped": lambda s, m, net: gather([[net.more(0.6 * x)[0] for x in s], s]),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NwWarning)
+        network = nw.from_torch(Net(endings[ending], ending == "looped"), example()[:, :n_steps])
+    assert network.layers == ("lif", "more") and network.readout is None
+
+
+def test_value_that_python_reads_must_not_change_the_result():
+    """The operators of the example do not show another branch, or another number."""
+    endings = {
+        "branch": lambda s, m, net: s.sum(1) if s.sum() > 12 else -s.sum(1),
+        "number": lambda s, m, net: (s.sum(1) * s.sum().item()).tanh(),
+        "factor": lambda s, m, net: s.sum(1) / max(s.sum().item(), 1),
+    }
+    for ending in endings.values():
+        with pytest.warns(NwWarning, match="differs from the|depends on the other samples"):
+            network = nw.from_torch(Net(ending), example()[:1])
+        assert network.left_out and network.readout is None
+
+
 TOLD = {
     "both": (lambda s, m, net: (s, m), "the membrane of layer 'lif'"),
     "a list of numbers": (lambda s, m, net: s.sum(1).argmax(-1).tolist(), "a result of type list, which holds no tens"),
     "the input": (
         lambda s, m, net: s.sum(1)[:, :3] + net.given[:, :, :3].sum(1),
-        "torch function 'sum' in forward and",
+        "torch's sum (test_torch_results.py:",
     ),
 }
 

@@ -70,7 +70,8 @@ class LIFNode(neuron.LIFNode):
 
 
 @pytest.mark.parametrize(
-    ("node", "text"), [(Noisy, "compute every step alone"), (LIFNode, "no attribute 'v_float_to_tensor'")]
+    ("node", "text"),
+    [(Noisy, "torch.s randn_like draws random numbers"), (LIFNode, "no attribute 'v_float_to_tensor'")],
 )
 def test_spikingjelly_node_of_your_own_is_refused_for_what_it_does(node, text):
     with pytest.raises(ModelError, match=text) as error:

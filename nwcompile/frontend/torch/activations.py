@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.modules import disable_compile, unwrap_module
-from nwcompile.frontend.torch.operators.connect import MOVES
-from nwcompile.frontend.torch.operators.graph import Node, Ref, find_operand_nodes, run_node
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, find_operand_nodes, run_node
 from nwcompile.frontend.torch.operators.neurons import is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.record import OperatorRecorder, is_op, map_leaves
+from nwcompile.frontend.torch.operators.ops import is_op, map_leaves
+from nwcompile.frontend.torch.operators.record import OperatorRecorder
 from nwcompile.frontend.torch.operators.unroll import NO_MAP
 from nwcompile.nn import QuantizedReLU
 

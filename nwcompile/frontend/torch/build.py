@@ -1,23 +1,9 @@
-"""Build a Network from a recording: the last call of every layer gives its sources and their delays."""
-
-from collections import Counter
+"""Build a Network of layers, junctions and connections from the symbols that feed each layer."""
 
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operations import feed_error
-from nwcompile.frontend.torch.symbols import (
-    Applied,
-    Averaged,
-    Constant,
-    Picked,
-    Pooled,
-    Source,
-    Stacked,
-    Summed,
-    Symbol,
-    Unsupported,
-)
+from nwcompile.frontend.torch.symbols import Applied, Picked, Pooled, Source, Summed, Symbol
 from nwcompile.ir.connection import Connection, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -31,17 +17,15 @@ READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
 class Builder:
     """Collects layers, junctions and connections.
 
-    `source` is the input, `now` the step of the symbols, and `taken` are names that junctions must not use.
+    `source` is the input, and `taken` are names that junctions must not use.
     """
 
-    def __init__(self, source: Source, now: int, taken: set[str]):
-        self.source, self.now = source, now
+    def __init__(self, source: Source, taken: set[str]):
+        self.source = source
         self.taken = set(taken)
         self.layers: dict[str, tuple[NeuronSpec | NeuronProgram | None, tuple[int, ...]]] = {}
         self.connections: list[Connection] = []
         self.made: dict[tuple[Symbol, int], str] = {}  # (symbol, shift in steps) -> its node
-        self.reached: set[Applied] = set()
-        self.readouts: set[str] = set()  # paths of linear maps that are layers
 
     def add_layer(
         self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol, shape: tuple[int, ...] | None = None
@@ -49,21 +33,6 @@ class Builder:
         """Add a layer and everything that feeds it; its shape is that of `fed`, unless its neurons have more inputs."""
         self.layers[name] = (spec, shape or fed.shape)
         self._feed_node(fed, name, fed.shape, 0, name)
-
-    def add_readouts(self, maps: list[Applied], n_steps: int) -> None:
-        """Add a layer that never fires for each of all applied maps that has weights and feeds no layer."""
-        counts = Counter(a.operation.path for a in maps if a.operation.has_weight)
-        for applied in reversed(maps):
-            path = applied.operation.path
-            if path not in counts or path in {a.operation.path for a in self.reached}:
-                continue
-            if counts[path] not in (1, n_steps):
-                raise ModelError(
-                    f"{path!r} ends in no layer and is called {counts[path]} times for the {n_steps} steps of the "
-                    "example; call it once with all steps, or once in every step"
-                )
-            self.readouts.add(path)
-            self.add_layer(self.free_name(applied), READOUT, applied)
 
     def build_network(self) -> Network:
         """Return the network of all added layers."""
@@ -74,8 +43,6 @@ class Builder:
         if isinstance(symbol, Summed):
             for term in symbol.terms:
                 self._feed_node(term, target, shape, shift, layer)
-        elif isinstance(symbol, Stacked | Averaged):
-            self._feed_node(symbol.last, target, shape, shift, layer)
         elif isinstance(symbol, Picked) and symbol.is_view:
             self._feed_node(symbol.sources[0], target, shape, shift - symbol.shift, layer)
         elif isinstance(symbol, Picked):
@@ -86,10 +53,7 @@ class Builder:
                 weight = np.ones(len(post), np.float32)
                 self.connections.append(Sparse(name, target, pre=pre, post=post, weight=weight, delay=delay))
         elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
-            self.reached.add(symbol)
             self.connections += self._wire_operation(symbol, target, shift, layer)
-        elif isinstance(symbol, Unsupported | Constant):
-            raise feed_error(layer, symbol)
         else:
             name, delay = self._as_node(symbol, shift, layer)
             self.connections.append(Scale(name, target, delay=delay))
@@ -102,16 +66,13 @@ class Builder:
     def _as_node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
         """Return (name, delay) of a node with `symbol`'s value `shift` steps late, and with `shape` if given."""
         if isinstance(symbol, Source) and shape in (None, symbol.shape):
-            delay = symbol.steps_before(self.now) + shift
-            if delay < 0:
+            if shift < 0:
                 raise ModelError(
-                    f"layer {layer!r} is fed by step t + {-delay} of {symbol.name!r}; a step may use earlier ones"
+                    f"layer {layer!r} is fed by step t + {-shift} of {symbol.name!r}; a step may use earlier ones"
                 )
-            return symbol.name, delay
+            return symbol.name, shift
         if isinstance(symbol, Picked) and symbol.is_view and shape is None:
             return self._as_node(symbol.sources[0], shift - symbol.shift, layer)
-        if isinstance(symbol, Stacked | Averaged):
-            return self._as_node(symbol.last, shift, layer, shape)
         key = (symbol, shift)
         if key not in self.made:
             self.made[key] = self._add_node(symbol, shift, layer)

@@ -8,17 +8,18 @@ import torch
 
 from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
-from nwcompile.frontend.torch.operators import draw_like, record_run
+from nwcompile.frontend.torch.operators.ops import Op, is_op, list_leaves
 from nwcompile.frontend.torch.operators.readout import is_close
-from nwcompile.frontend.torch.operators.record import Op, find_raising_site, is_op, list_leaves
+from nwcompile.frontend.torch.operators.record import find_raising_site
 from nwcompile.frontend.torch.operators.roll import find_users
+from nwcompile.frontend.torch.operators.runs import draw_like, record_run
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
 
 ROUNDING = 1e-5  # of messages that are not whole numbers: torch's exp and tanh round otherwise
 MAX_ROUNDED = 0.02  # part of the entries that rounding may change
-COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
+COMPARISONS = ("record", "gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
 COPIES = ("clone", "_to_copy", "detach", "alias", "lift_fresh")  # that torch adds for some numbers of samples only
 REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
 COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES}
@@ -72,32 +73,41 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
             return
 
 
-def verify_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_samples: int) -> None:
+def verify_samples(
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    lead: str,
+    n_samples: int,
+    layers: dict[torch.nn.Module, str],
+    has_own: bool,
+) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
     The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch in which a drawn sample is
-    behind it, and one in which it is before. A module that takes the `n_samples` of the example, but not two, makes
-    copies of a single one: it is refused too.
+    behind it, and one in which it is before. `layers` are not looked into; unless the module
+    `has_own` neurons besides, comparisons are no spikes. A module that takes the `n_samples` of the example, but not
+    two, makes copies of a single one: it is refused too.
     """
     runs = []
     drawn = draw_like(x)[0]
     for batch in (x, torch.cat([x, drawn]), torch.cat([drawn, x])):
         try:
             with preserve_state(module):
-                recorder, _ = record_run(module, batch, lead)
+                recorder, _ = record_run(module, batch, lead, layers)
         except Exception:  # a module for one sample, or for a fixed number
             if n_samples > 1 and len(batch) > 1:
                 _refuse_fixed_batch(module, torch.cat([x, x]), lead)
             return
         runs.append(recorder.ops)
     for place, ops in enumerate(runs[1:]):
-        _compare_sample(runs[0], ops, place)
+        _compare_sample(runs[0], ops, place, COMPARISONS if has_own else ("record",))
 
 
-def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
-    """Raise ModelError if operators of a batch give the sample at a place other values than alone, before a comparison.
+def _compare_sample(one: list[Op], two: list[Op], place: int, spiking: tuple[str, ...]) -> None:
+    """Raise ModelError if operators give a sample other values in a batch than alone, before one of `spiking` names.
 
-    Operators of other code, as after `if len(x) == 1`, are compared by what follows them.
+    `place`: the sample's place in the batch. Operators of other code, as after `if len(x) == 1`, are compared by what
+    follows them.
     """
     alone, both = _group_by_place(one), _group_by_place(two)
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
@@ -106,7 +116,8 @@ def _compare_sample(one: list[Op], two: list[Op], place: int) -> None:
     op, like = both[changed[0]], alone[changed[0]]
     if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):
         return  # sums in another order round to the other side
-    if not any(user.name in COMPARISONS for user in find_users(two, [op])):
+    users = find_users(two, [op]) | {both[key] for key in changed if both[key].name == "record"}
+    if not any(user.name in spiking for user in users):
         return  # it changes the module's result only
     what = f"{op.site}: torch's {op.name} gives a sample other values in a batch than alone"
     for ops, here, there, when in ((one, alone, both, "a single sample"), (two, both, alone, "several samples")):
@@ -125,12 +136,12 @@ def _group_by_place(ops: list[Op]) -> dict[tuple, Op]:
 
     If a place has several in a row, the last one: torch may add a bias apart, depending on the layout of the batch.
     """
-    computed = [op for op in ops if op.depends and op.name in COMPUTED]
+    computed = [op for op in ops if op.depends and op.name in (*COMPUTED, "record")]
     counts: dict[tuple, int] = defaultdict(int)
     places: dict[tuple, Op] = {}
-    for frames, run in groupby(computed, key=lambda op: op.site.frames):
-        places[frames, counts[frames]] = [*run][-1]
-        counts[frames] += 1
+    for key, run in groupby(computed, key=lambda op: (op.site.frames, op.name == "record")):
+        places[*key, counts[key]] = [*run][-1]
+        counts[key] += 1
     return places
 
 
@@ -146,8 +157,9 @@ def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str) -
         with preserve_state(module):
             record_run(module, two, lead)
     except Exception as e:
+        site = find_raising_site(e, module)
         raise ModelError(
-            f"{find_raising_site(e)}: the module takes one sample, but fails on two ({str(e).partition(chr(10))[0]}); a"
+            f"{site}: the module takes one sample, but fails on two ({str(e).partition(chr(10))[0]}); a"
             " chip runs one sample at a time: write x.shape[0] where the module has a number of samples"
         ) from None
 
@@ -164,5 +176,6 @@ def _has_same_sample(alone: Op, both: Op, place: int) -> bool:
         return True
     (axis,) = axes
     n = one.shape[axis]
-    parts = (two.unflatten(axis, sizes).select(axis + k, place) for k, sizes in enumerate([(2, n), (n, 2)]))
+    outer = (k for k in range(1, n + 1) if n % k == 0)  # axes before the samples, such as the steps of a flat batch
+    parts = (two.unflatten(axis, (k, 2, n // k)).select(axis + 1, place).flatten(axis, axis + 1) for k in outer)
     return any(is_close(part, one) for part in parts)

@@ -15,14 +15,13 @@ import torch
 from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_choice
 from nwcompile.frontend.torch.activations import ON_HOST, ReluNet, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT, Builder
-from nwcompile.frontend.torch.functions import scale_symbol
 from nwcompile.frontend.torch.importing import name_input
 from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators.connect import Connector, is_permutation, with_shape
+from nwcompile.frontend.torch.operators.connect import Connector, list_maps, scale_symbol
 from nwcompile.frontend.torch.operators.graph import Node as Operator
 from nwcompile.frontend.torch.operators.graph import StepGraph, is_ref
-from nwcompile.frontend.torch.symbols import Source
+from nwcompile.frontend.torch.symbols import Source, is_permutation, with_shape
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -123,13 +122,14 @@ def convert(
 
 def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
     """Return the network with `neuron` for every ReLU, and a readout unless a ReLU is the output."""
-    source = Source(name_input(net.module), net.nodes[0].shape[1:], 0, True)
-    connector = Connector(StepGraph([], [], set(), []), {net.nodes[0]: source}, lambda _: False)
+    source = Source(name_input(net.module), net.nodes[0].shape[1:])
+    graph = StepGraph([], [], set(), [])
+    connector = Connector(graph, {net.nodes[0]: source}, lambda *_, **__: False, list_maps(net.module))
     layers = {relu.node: (name, relu) for name, relu in net.relus.items()}
     is_read = bool(net.tail) or net.output not in layers or layers[net.output][1].low != 0
     answer = net.output.op.site.path or "answer"
     answer = f"{answer}.answer" if answer in net.relus else answer
-    builder = Builder(source, 0, {*net.relus, answer})
+    builder = Builder(source, {*net.relus, answer})
     for node in net.nodes[1:]:
         shape = node.shape[1:] or (1,)
         if node in layers:
@@ -138,7 +138,7 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
             moved = fed if is_permutation(fed) and not fed.is_view else None  # after the neurons: a map stays a map
             fed = fed if moved is None else moved.sources[0]
             builder.add_layer(name, neuron, scale_symbol(fed, 1, -relu.low, name))
-            symbol = scale_symbol(Source(name, fed.shape, 0), 1, relu.low, name)
+            symbol = scale_symbol(Source(name, fed.shape), 1, relu.low, name)
             connector.symbols[node] = symbol if moved is None else replace(moved, sources=(symbol,))
         elif isinstance(node.op.value, torch.Tensor):
             connector.connect(node)

@@ -1,45 +1,42 @@
-"""Import a module: try every axis order with known layers, else look for hand-written neurons; compare the spikes."""
+"""Import a module: try each order of axes with known layers, else look inside them for neurons; compare the spikes."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, shown, warn_user
-from nwcompile.frontend.torch.build import Builder
-from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer, verify_samples
 from nwcompile.frontend.torch.inputs import has_several, join_inputs, parse_layout, prepare_example
-from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import (
-    explain_refusal,
     explain_unsupported,
     find_kind,
-    fit_batch,
     is_foreign_neuron,
     is_rewritten,
 )
 from nwcompile.frontend.torch.modules import (
     TO_NIR,
-    clear_state,
     convert_rockpool,
     is_rockpool,
     preserve_state,
     unwrap_module,
 )
-from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
+from nwcompile.frontend.torch.operations import verify_finite
+from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, import_operators
+from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
+from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
+from nwcompile.frontend.torch.operators.readout import is_multiple
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
-from nwcompile.frontend.torch.readouts import BatchError, Tries, find_readout, run_samples
-from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
-from nwcompile.frontend.torch.symbols import Recording
-from nwcompile.frontend.torch.track import RecordError
+from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
+from nwcompile.frontend.torch.readouts import Tries, run_samples
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.sim import simulate
 
 TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may mend
+HAND_WRITTEN = "NW2307"  # code of refusals of operators in modules without known layers
+UNSUPPORTED = "NW2301"  # code of refusals of operators between known layers
+DIFFERENT_STEPS = "NW2304"  # code of steps that differ between known layers
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
@@ -94,52 +91,69 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
-    attempts = _try_imports(module, x, layout, relu)
-    imported: Imported | ModuleFailedError | None = None
-    n_samples = np.shape(example_input)[layout.index("B")]
-    if attempts.imports:
-        network, n_steps = _choose_import(attempts.imports, module, x, layout, relu, n_samples)
-    else:
-        if relu is None and not _is_final(attempts.refused, module):
-            imported = _import_hand_written(module, x, layout, attempts.refused)
-        if not isinstance(imported, Imported):
-            raise _explain_failure(attempts, imported, module, example_input, layout, relu)
-        n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
-        network = _prove_import(imported, module, x, layout, n_samples)
+    imported = _import_layers(module, x, layout, relu)
+    if not isinstance(imported, Imported):
+        raise _explain_failure(imported, module, example_input, layout, relu)
+    n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
+    network = imported.network
+    if relu is None:
+        network = _prove_import(imported, module, x, layout, np.shape(example_input)[layout.index("B")])
     if network.left_out:
         warn_user(f"{type(module).__name__}: {network.left_out}")
     network = network.change_layout(layout, n_steps if layout == "B" else None)
     return replace(network, real_example=bool((x != x.trunc()).any()))
 
 
-class Attempts(NamedTuple):
-    """Imports of a module with each possible axis order, the refusals, and the failures of the module."""
-
-    imports: list[tuple[Network, Recording]]
-    refused: list[ModelError]
-    failed: "list[RunError]"
+Result = Imported | ModelError | ModuleFailedError
 
 
-def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None) -> Attempts:
-    """Import the module with each possible axis order."""
-    attempts = Attempts([], [], [])
-    for lead in _possible_leads(module, layout):
-        try:
-            network, recording = _import(module, x, lead, relu)
-            if relu is None:
-                network = _add_readout(network, recording, module, x)
-            refusal = refuse_map(recording)
-            if refusal is not None and network.readout is None:
-                raise refusal
-            attempts.imports.append((network, recording))
-        except ModelError as e:
-            attempts.refused.append(e)
-        except RunError as e:
-            attempts.failed.append(e)
-    whole = next((e for e in attempts.refused if not isinstance(e, LayoutError)), None)
-    if whole is not None and {r.lead for _, r in attempts.imports} == {"B"} and not _runs_alike(module, x, layout):
-        attempts.imports.clear()  # a step has another meaning alone
-    return attempts
+def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None) -> Result:
+    """Import a module with the layers that are known, and if it has other neurons, by its operators only."""
+    known: Result | None = None
+    leads = _possible_leads(module, layout)
+    if find_parts(module, relu):
+        known = _choose_import(_try_leads(module, x, leads, relu), module, x, layout)
+        if relu is not None or _is_final(known):
+            return known
+        leads = (known.lead,) if isinstance(known, Imported) else leads
+    inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
+    if known is None or isinstance(inner, Imported):
+        return inner
+    is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
+    is_vague |= isinstance(known, ModelError) and NO_NEURONS in str(known)
+    if (
+        isinstance(inner, ModelError)
+        and NO_NEURONS not in str(inner)
+        and (is_vague or isinstance(inner, StepEntriesError))
+    ):
+        return inner
+    return known
+
+
+def _is_final(result: Result) -> bool:
+    """Return whether a result has all neurons, or is a refusal of a layer that is known."""
+    if isinstance(result, Imported):
+        return not result.has_own
+    return isinstance(result, LayoutError | LostStateError) or getattr(result, "code", None) == UNREADABLE
+
+
+def _try_leads(
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    leads: tuple[str, ...],
+    relu: NeuronSpec | None,
+    looks_inside: bool = False,
+) -> list[Result]:
+    """Import the module with each order of axes; return the networks, and the refusals of the others.
+
+    `looks_inside`: known layers too are imported by their operators.
+    """
+    results: list[Result] = []
+    for lead in leads:
+        results.append(result := _import_or_refuse(module, x, lead, relu, looks_inside))
+        if isinstance(result, Imported) and result.n_states and not find_parts(module):
+            break  # own neurons keep their states in one call
+    return results
 
 
 def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
@@ -150,142 +164,90 @@ def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
     kinds = [(kind, part) for part in module.modules() if (kind := find_kind(part)) is not None]
     if not any({layout, "B"} <= set(kind.leads(part)) for kind, part in kinds):
         return True
-    samples = torch.cat([x[:1], *draw_like(x[:1])])
-    whole, steps = (run_samples(module, samples, lead) for lead in (layout, "B"))
-    if whole is None or steps is None:
-        return True
-    steps = steps if layout == "TB" or steps.ndim < 3 else steps.transpose(1, 2)
-    return whole.shape == steps.shape and bool(torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all())
+    for sample in (x[:1], *draw_like(x[:1])):
+        whole, steps = (run_samples(module, sample, lead) for lead in (layout, "B"))
+        if whole is None or steps is None:
+            continue
+        steps = steps if layout == "TB" or steps.ndim < 3 else steps.transpose(1, 2)
+        if whole.shape != steps.shape or not torch.isclose(whole.float(), steps.float(), 1e-4, 1e-5).all():
+            return False
+    return True
 
 
-def _choose_import(
-    imports: list[tuple[Network, Recording]],
-    module: torch.nn.Module,
-    x: torch.Tensor,
-    layout: str,
-    relu,
-    n_samples: int,
-) -> tuple[Network, int]:
-    """Return the network with the most delayed connections, and its number of steps; it is compared with the module."""
-    # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
-    network, recording = max(imports, key=lambda pair: sum(c.aligned_delay > 0 for c in pair[0].connections))
-    if relu is not None:
-        return network, recording.n_steps
-    if recording.results.has_unknown and "*" not in recording.lead:
-        whole = _try_operators(module, x, layout, (recording.lead,))
-        if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
-            alone = _import_or_refuse(module, x, "B") if recording.lead == layout else whole
-            if isinstance(alone, Imported) and alone.n_states > whole.n_states:
-                whole = alone  # neurons of the module's own keep their states from call to call
-            return _prove_import(whole, module, x, layout, n_samples), whole.n_steps
-        if isinstance(whole, ModelError) and whole.code == TOO_FEW_STEPS and network.readout is None:
-            left_out = network.left_out or "the network may lack neurons that follow its layers"
-            network = replace(network, left_out=f"{left_out}; to import them: {whole}")
-    compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
-    if recording.reads:
-        _verify_reads(network, recording, module, x)
-    if recording.assumed:
-        text = (
-            f"{recording.assumed[0]}: the product of the input with spikes is a logical AND in the network: right for "
-            "inputs of 0 and 1, as in the example; give an example with other values if the module gets some"
-        )
-        others = network.left_out.replace(OF_EXAMPLE, "")  # it was judged on other inputs
-        network = replace(network, left_out="; ".join(filter(None, (text, others))))
-    return network, recording.n_steps
-
-
-def _import_hand_written(
-    module: torch.nn.Module, x: torch.Tensor, layout: str, refused: list[ModelError]
-) -> Imported | ModuleFailedError | None:
-    """Import neurons that no framework names; return what the module raises on one sample, if that says most.
-
-    Raises their refusal if it says more than the others.
-    """
-    imported = _try_operators(module, x, layout)
-    if isinstance(imported, Imported):
-        return imported
-    is_vague = not refused or NO_LAYERS in str(refused[0]) or any(map(is_rewritten, module.modules()))
-    is_vague |= isinstance(imported, StepEntriesError)
-    if isinstance(imported, ModelError) and NO_NEURONS not in str(imported) and is_vague:
-        raise imported.ending(f"; or {TO_NIR}" if any(map(is_rockpool, module.modules())) else "")
-    return imported if isinstance(imported, ModuleFailedError) and is_vague else None
-
-
-def _explain_failure(
-    attempts: Attempts,
-    raised: ModuleFailedError | None,
-    module: torch.nn.Module,
-    example_input,
-    layout: str,
-    relu: NeuronSpec | None,
-) -> ModelError:
-    """Return the most telling refusal of all attempts; `raised`: what the module raises on one sample."""
-    _, refused, failed = attempts
-    if any(isinstance(e, LayoutError) for e in refused):
-        return next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
-    hint = _hint_layout(module, example_input, layout, relu)
-    if raised is not None and (refused or any(failure.refused for failure in failed)):
-        return ModelError(
-            f"the module fails on one sample of the example, on which its neurons are looked for: {raised}{hint}"
-        )
-    if refused:
-        return refused[0].ending(hint)
-    for failure in failed:
-        if failure.refused:
-            return ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}{hint}")
-    for path, part in module.named_modules():
-        if is_foreign_neuron(part) and find_kind(part) is None and not is_rewritten(part):
-            return ModelError(f"{path!r}: {explain_unsupported(part)}" if path else explain_unsupported(part))
-    causes = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
-    return ModelError(
-        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {causes}; "
-        f"example_input must be {LAYOUTS[layout]} as the module takes it{hint}"
-    )
-
-
-def _try_operators(
-    module: torch.nn.Module, x: torch.Tensor, layout: str, leads: tuple[str, ...] = ()
-) -> Imported | ModelError | ModuleFailedError:
-    """Import neurons that no framework names; return the refusal, or what the module raises on one sample.
-
-    `leads`: the axis orders to try. By default, a module that keeps no state over the steps of one call is also tried
-    step by step.
-    """
-    leads = leads or (("once",) if layout == "B" else (layout, "B"))
-    results: list[Imported | ModelError | ModuleFailedError] = []
-    for lead in leads:
-        result = _import_or_refuse(module, x, lead)
-        if isinstance(result, Imported) and (result.n_states or lead == "once"):
-            is_refused = bool(results) and isinstance(results[0], ModelError)
-            return results[0] if is_refused and not _runs_alike(module, x, layout) else result
-        results.append(result)
-    if isinstance(results[0], OneStepError):
-        result = _import_or_refuse(module, x, "B")
-        if isinstance(result, Imported) and not result.n_states:
-            return result
+def _choose_import(results: list[Result], module: torch.nn.Module, x: torch.Tensor, layout: str) -> Result:
+    """Return the import with the most delayed connections, or the refusal that says most."""
+    imports = [result for result in results if isinstance(result, Imported)]
+    whole, last = results[0], results[-1]
+    stateful = [result for result in imports if result.n_states or result.lead == "once"]
+    if stateful:
+        # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back. In a
+        # wrong order of axes, features are taken for steps, and each seems to be a layer.
+        best = stateful[0]
+        for other in stateful[1:]:
+            has_more = _count_memory(other) > _count_memory(best)
+            best = other if has_more and len(other.network.layers) <= len(best.network.layers) else best
+        is_refused = best.lead == "B" and isinstance(whole, ModelError) and not isinstance(whole, LayoutError)
+        return whole if is_refused and not _runs_alike(module, x, layout) else best
+    if isinstance(whole, OneStepError) and layout == "B":
+        last = _import_or_refuse(module, x, "B", None, True)
+    if isinstance(whole, OneStepError) and isinstance(last, Imported) and not last.n_states:
+        return last
     first = next((result for result in results if not isinstance(result, ModuleFailedError)), None)
-    last = results[-1]
     if isinstance(first, Imported) and isinstance(last, ModelError) and NO_NEURONS not in str(last):
         return last  # the module keeps its state from call to call, but not as a neuron does
     if isinstance(first, Imported):
         return _refuse_other_layout(module, x, layout) or first
     refusals = [e for e in results if isinstance(e, ModelError)]
-    return next((e for e in refusals if NO_NEURONS not in str(e)), first or results[0])
+    if not refusals and isinstance(last, ModuleFailedError) and len(results) > 1:
+        return ModuleFailedError(f"with all steps, {whole}; step by step, {last}")
+    named = [e for e in refusals if not isinstance(e, LayoutError)] or refusals
+    return next((e for e in named if NO_NEURONS not in str(e)), (named or results)[0])
 
 
-def _is_final(refused: list[ModelError], module: torch.nn.Module) -> bool:
-    """Return whether a refusal is about a framework's neuron, a layer's lost state, or the layout of all layers."""
-    is_wrong_layout = bool(refused) and all(isinstance(e, LayoutError) for e in refused)
-    is_named = any(isinstance(e, LostStateError) or e.code == UNREADABLE for e in refused)
-    return is_wrong_layout or is_named or any(explain_refusal(part) for part in module.modules())
+def _count_memory(result: Imported) -> int:
+    """Return the number of states and of delayed connections."""
+    return result.n_states + sum(c.aligned_delay > 0 for c in result.network.connections)
 
 
-def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported | ModelError | ModuleFailedError:
+def _explain_failure(
+    failure: ModelError | ModuleFailedError, module: torch.nn.Module, example_input, layout: str, relu
+) -> ModelError:
+    """Return the refusal, or what is wrong with the module or its layout."""
+    for path, part in module.named_modules():
+        if is_foreign_neuron(part) and find_kind(part) is None and not is_rewritten(part):
+            return ModelError(f"{path!r}: {explain_unsupported(part)}" if path else explain_unsupported(part))
+    if isinstance(failure, LayoutError):
+        return failure
+    is_operation = type(failure) is ModelError and NO_NEURONS not in str(failure)  # whatever the layout
+    hint = "" if is_operation else _hint_layout(module, example_input, layout, relu)
+    if isinstance(failure, ModelError):
+        is_rock = any(map(is_rockpool, module.modules()))
+        return failure.ending(f"; or {TO_NIR}" if is_rock else hint)
+    if (
+        run_samples(module, prepare_example(module, example_input, layout), "once" if layout == "B" else layout)
+        is not None
+    ):
+        return ModelError(
+            f"the module fails on one sample of the example, on which its neurons are looked for: {failure}{hint}"
+        )
+    return ModelError(
+        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {failure}; "
+        f"example_input must be {LAYOUTS[layout]} as the module takes it{hint}"
+    )
+
+
+def _import_or_refuse(
+    module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpec | None, looks_inside: bool
+) -> Result:
     """Return a refusal instead of raising it, and what the module raises if it cannot be run with these axes."""
+    parts = {} if looks_inside else find_parts(module, relu)
     try:
-        return _import_with_steps(module, x, lead)
-    except (ModelError, ModuleFailedError) as e:
+        return _import_with_steps(module, x, lead, parts, relu)
+    except ModuleFailedError as e:
         return e
+    except ModelError as e:
+        code = DIFFERENT_STEPS if isinstance(e, DifferentStepsError) else UNSUPPORTED
+        return type(e)(str(e), code=code) if parts and e.code == HAND_WRITTEN else e
     except Exception as e:
         error = ModelError(f"nwcompile fails on the module's operators ({type(e).__name__}: {e}); please report it")
         error.__cause__ = e
@@ -295,7 +257,7 @@ def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Im
 def _refuse_other_layout(module: torch.nn.Module, x: torch.Tensor, layout: str) -> ModelError | None:
     """Return a refusal if a module whose neurons keep no state in one layout keeps some in the other."""
     other = layout[::-1]
-    imported = _import_or_refuse(module, x.transpose(0, 1), other)
+    imported = _import_or_refuse(module, x.transpose(0, 1), other, None, True)
     if not isinstance(imported, Imported) or not imported.n_states:
         return None
     return ModelError(
@@ -304,7 +266,13 @@ def _refuse_other_layout(module: torch.nn.Module, x: torch.Tensor, layout: str) 
     )
 
 
-def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported:
+def _import_with_steps(
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    lead: str,
+    layers: dict[torch.nn.Module, str],
+    relu: NeuronSpec | None,
+) -> Imported:
     """Import on one sample; repeat its steps if they are too few to see what each computes."""
     given = [x.shape[1], *(n for n in REPEATED_STEPS if n > x.shape[1] and lead != "once")]
     refused = None
@@ -312,7 +280,7 @@ def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> I
         try:
             with preserve_state(module):
                 longer = torch.cat([x[:1]] * -(-n_steps // x.shape[1]), 1)
-                return import_operators(module, longer, lead, name_input(module))
+                return import_operators(module, longer, lead, name_input(module), layers, relu)
         except ModelError as e:
             if refused is None or not isinstance(refused, DifferentStepsError):
                 refused = e
@@ -337,10 +305,62 @@ def _prove_import(
     given = (
         _repeat_steps(example, n_steps) if layout == "B" else torch.cat([example] * (n_steps // example.shape[1]), 1)
     )
-    compare_spikes(imported.network, given[:1], imported.spikes)
-    compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
-    verify_samples(module, given[:1], imported.lead, n_samples)
+    if imported.reads:
+        _verify_reads(imported, module, given[:1])
+    layers = {part.module: part.name for part in imported.parts}
+    has_own = imported.has_own
+    if has_own or _mixes_samples(imported, module, given[:1]):
+        verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
+    spikes = None if has_own else record_spikes(module, given, imported.lead, imported.parts)
+    if spikes is None:
+        compare_spikes(imported.network, given[:1], imported.spikes)
+    else:
+        compare_spikes(imported.network, given, spikes)
+    if not imported.reads and len(imported.drawn) and has_own:
+        compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
+    if imported.network.readout is not None and not has_own and _returns_output(imported, module, given):
+        return replace(imported.network, readout=None)
     return _prove_readout(imported, module, given[:1])
+
+
+def _mixes_samples(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> bool:
+    """Return whether a sample's spikes change before or behind drawn samples, or the module fails on several."""
+    drawn = draw_like(sample)
+    for place, batch in ((0, [sample, *drawn]), (-1, [*drawn, sample])):
+        spikes = record_spikes(module, torch.cat(batch), imported.lead, imported.parts)
+        if spikes is None or any(
+            not torch.equal(spikes[name][place].flatten(), alone.flatten()) for name, alone in imported.spikes.items()
+        ):
+            return True
+    return False
+
+
+def _verify_reads(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> None:
+    """Raise ModelError if a value that the module reads changes what its layers do on drawn inputs."""
+    drawn = draw_like(sample)
+    small = [one * (SMALL / one.abs().max().clamp(min=1)) for one in (sample, *drawn)]
+    for given in [*drawn, *small, torch.zeros_like(sample)]:
+        given = _repeat_steps(given[:, :1], imported.n_steps) if imported.lead == "once" else given
+        spikes = record_spikes(module, given, imported.lead, imported.parts)
+        layer = spikes and find_different_layer(imported.network, given, spikes)
+        if layer:
+            raise ModelError(
+                f"{imported.reads}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that "
+                f"depends on the input, and layer {layer!r} then spikes differently on other inputs; a chip runs the "
+                "same operations for every input; choose with torch.where"
+            )
+
+
+def _returns_output(imported: Imported, module: torch.nn.Module, example: torch.Tensor) -> bool:
+    """Return whether a module of a fixed number of samples returns the output for those of the example."""
+    more = torch.cat([example, example[:1]])
+    if len(example) == 1 or run_samples(module, more, imported.lead) is not None:
+        return False
+    result = run_samples(module, example, imported.lead, imported.depth)
+    output = simulate(imported.network, example.numpy()).output
+    if result is None or isinstance(output, dict) or result.numel() != output.size:
+        return False
+    return is_multiple(result, torch.from_numpy(output).double())
 
 
 def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor) -> Network:
@@ -353,46 +373,39 @@ def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor)
     if network.readout is None and (read_output is None or imported.lead == "once"):
         return network
     try:
-        tries = Tries(module, x, imported.lead, network)
+        tries = Tries(module, x, imported.lead, network, imported.depth, bool(imported.reads))
         tries.verify_batch()
         if network.readout is not None:
+            if not imported.has_own:
+                tries.verify_results(network, network.readout, imported.parts)
             return replace(network, readout=tries.allow_other_lengths(network, network.readout))
+        is_proven = read_output is None or tries.prove_output(network)
     except ModuleFailedError:
         return network
     except ModelError as e:
-        return replace(network, readout=None, left_out=str(e))
-    if read_output is None or tries.prove_output(network):
+        return replace(network, readout=None, left_out="; ".join(filter(None, (network.left_out, str(e)))))
+    if is_proven or read_output is None:
         return network
     readout = read_output()
-    return replace(network, readout=readout, left_out=network.left_out or OF_EXAMPLE * (readout is None))
+    is_missing = readout is None and not imported.takes_spikes  # other inputs than spikes give other results
+    return replace(network, readout=readout, left_out=network.left_out or OF_EXAMPLE * is_missing)
 
 
 def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
     """Return the end of a refusal: a layout in which the same example can be imported, or ""."""
     for other in (name for name in LAYOUTS if name != layout):
         try:
-            imports = _try_imports(module, prepare_example(module, example_input, other), other, relu).imports
+            x = prepare_example(module, example_input, other)
         except ModelError:
             continue
-        if imports and (other != "B" or imports[0][1].n_steps > 1):
+        imports = [
+            r
+            for r in _try_leads(module, x, _possible_leads(module, other), relu)
+            if isinstance(r, Imported) and r.parts
+        ]
+        if imports and (other != "B" or imports[0].n_steps > 1):
             return f"; with layout={other!r}, for an example {LAYOUTS[other]}, it can be imported"
     return ""
-
-
-def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpec | None) -> tuple[Network, Recording]:
-    input_name = name_input(module)
-    with preserve_state(module):
-        for part in module.modules():
-            fit_batch(part, len(x))
-        if lead == "once":
-            first = ModuleRecorder(module, x, "B", input_name, relu, True)
-            calls = _run_recorder(first).calls.values()
-            x = _repeat_steps(x, max([first.most_steps, *map(len, calls)]))
-            clear_state(module)
-        recorder = ModuleRecorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
-        recording = _run_recorder(recorder)
-        verify_recording(recording, type(module).__name__)
-        return _build_network(recording, dict(module.named_modules())), recording
 
 
 def name_input(module: torch.nn.Module) -> str:
@@ -401,117 +414,9 @@ def name_input(module: torch.nn.Module) -> str:
     return next(name for name in INPUT_NAMES if name not in paths)
 
 
-def _run_recorder(recorder: ModuleRecorder) -> Recording:
-    try:
-        recorder.record()
-    except RecordError as e:
-        raise e.error from None
-    except Exception as e:
-        text = (str(e).strip().splitlines() or [""])[0]
-        raise RunError(f"{type(e).__name__}: {text}", recorder.refused) from e
-    for name, steps in recorder.spikes.items():
-        if len({tensor.shape[2:] for tensor in steps}) > 1:  # for example if samples are taken for steps
-            raise RunError(f"layer {name!r} gives tensors of different shapes in its steps", recorder.refused)
-    return recorder.build_recording()
-
-
 def _repeat_steps(x: torch.Tensor, n_steps: int) -> torch.Tensor:
     """Repeat one step `[B, 1, *shape]` for `n_steps` steps."""
     return x.expand(x.shape[0], n_steps, *x.shape[2:])
-
-
-class RunError(Exception):
-    """The module raised an exception on the example: `text`; `refused`: operations that could not be followed."""
-
-    def __init__(self, text: str, refused: list[str]):
-        super().__init__(text, refused)
-        self.refused = refused
-
-    def __str__(self):
-        return self.args[0]
-
-
-def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network:
-    builder = Builder(recording.input, recording.n_steps - 1, {layer_name(path) for path in recording.calls})
-    for path, calls in recording.calls.items():
-        name = layer_name(path)
-        module = modules[path]
-        fed = calls[-1].fed
-        neurons = recording.kinds[path].read(module, name, fed.shape)
-        builder.add_layer(name, _as_integrator(neurons) if name in recording.integrators else neurons.spec, fed)
-        builder.connections += neurons.recurrent
-    builder.add_readouts(recording.applied, recording.n_steps)
-    network = builder.build_network()
-    return replace(network, left_out=recording.results.describe_left_out(network, builder.readouts))
-
-
-def _verify_reads(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> None:
-    """Raise ModelError if a value that the module reads changes what its layers do on drawn inputs."""
-    is_once = recording.lead == "once"
-    drawn = draw_like(x[:1])
-    small = [sample * (SMALL / sample.abs().max().clamp(min=1)) for sample in (x[:1], *drawn)]
-    for sample in [*drawn, *small, torch.zeros_like(x[:1])]:
-        given = _repeat_steps(sample[:, :1], recording.n_steps) if is_once else sample
-        with preserve_state(module):
-            for part in module.modules():
-                fit_batch(part, 1)
-            lead = "B" if is_once else recording.lead
-            try:
-                again = _run_recorder(ModuleRecorder(module, given, lead, recording.input.name, None, is_once))
-            except RunError:
-                continue  # the module does not take such inputs
-        layer = find_different_layer(network, given, again.spikes)
-        if layer:
-            raise ModelError(
-                f"{recording.reads[0]} that depends on the input, and layer {layer!r} then spikes differently on other "
-                "inputs; a chip runs the same operations for every input; choose with torch.where"
-            )
-
-
-def _add_readout(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> Network:
-    """Return the network with the readout of the module's first result, if it is more than an output.
-
-    If it cannot be found, `left_out` names what the network lacks.
-    """
-    readouts = {a.operation.path for a in recording.applied if a.operation.path in network.layers}
-    results = recording.results
-    is_output = not recording.reads and not results.asks_readout(network, readouts)
-    if is_output and (not results.returned or recording.lead == "once" or "*" in recording.lead):
-        return network
-    paths = dict(module.named_modules())
-    layers = {paths[path]: layer_name(path) for path in recording.calls}
-    layers |= {paths[name]: name for name in network.layers if name in paths}
-    longer = x[:1].repeat(1, -(-MIN_STEPS // x.shape[1]), *[1] * (x.ndim - 2))
-    sample = _repeat_steps(x[:1], recording.n_steps) if recording.lead == "once" else longer
-    try:
-        if "*" in recording.lead:
-            raise ModelError("steps and samples share an axis")
-        readout = find_readout(network, module, layers, sample, recording.lead, bool(recording.reads), is_output)
-    except ModuleFailedError:
-        return network  # a module of a fixed number of samples: the values of the example decide
-    except BatchError as e:
-        verify_samples(module, sample, recording.lead, 1)
-        return replace(network, left_out=str(e))
-    except ModelError:
-        left_out = results.describe_left_out(network, readouts, by_values=False)
-        return replace(network, left_out=left_out or OF_EXAMPLE * is_output)
-    left_out = results.describe_left_out(network, readouts, has_readout=True)
-    return replace(network, readout=readout, left_out=left_out)
-
-
-def _count_neurons(network: Network) -> int:
-    """Return the number of layers that are more than the result of a linear map."""
-    neurons = [network.node(name).neuron for name in network.layers]
-    return sum(neuron.fires or not isinstance(neuron, NeuronSpec) or bool(np.any(neuron.beta)) for neuron in neurons)
-
-
-def _as_integrator(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:
-    """Return neurons of which only the membrane is read: without a reset they integrate and need no threshold."""
-    if isinstance(neurons.spec, NeuronProgram):
-        return neurons.spec
-    if neurons.spec.reset != "none" or neurons.recurrent or not neurons.spec.fires:
-        return neurons.spec
-    return replace(neurons.spec, fires=False, threshold=1.0)
 
 
 def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
@@ -520,5 +425,6 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
         return ("once",)
     merged = "*".join(layout)
     parts = [(find_kind(part), part) for part in module.modules()]
-    takes_merged = any(merged in kind.leads(part) for kind, part in parts if kind is not None)
-    return (layout, "B", merged) if takes_merged else (layout, "B")
+    taken = [kind.leads(part) for kind, part in parts if kind is not None]
+    one_step = ("B",) if all("B" in leads for leads in taken) else ()
+    return (layout, *one_step, merged) if any(merged in leads for leads in taken) else (layout, *one_step)

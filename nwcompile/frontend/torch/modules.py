@@ -18,6 +18,7 @@ from nwcompile.nn import prepare_net
 
 ERROR_CODE = "NW2302"
 TO_NIR = "export the network with rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
+PLAIN = (int, float, str, type(None))  # values without contents
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
 
 
@@ -144,7 +145,8 @@ def _snapshot(value: Any, seen: set[int], restores: list[Callable[[], object]], 
         items = list(kept.values())
         restores += [content.clear, partial(content.update, kept)]
     for item in items:
-        _snapshot(item, seen, restores, depth + 1)
+        if not isinstance(item, PLAIN):
+            _snapshot(item, seen, restores, depth + 1)
 
 
 def _restore_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:

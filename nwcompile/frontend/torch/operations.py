@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.symbols import Applied, Averaged, Constant, Operation, Picked, Symbol, Unsupported
+from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Symbol
 from nwcompile.ir.connection import (
     Connection,
     Conv1d,
@@ -90,11 +90,6 @@ def verify_finite(module: torch.nn.Module) -> None:
                 )
 
 
-def feed_error(layer: str, symbol: Averaged | Constant | Unsupported) -> ModelError:
-    """Return the error for a layer with this input."""
-    return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
-
-
 def as_float32(tensor: torch.Tensor) -> np.ndarray:
     """Return a copy of a tensor as a float32 array."""
     return tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
@@ -111,7 +106,7 @@ def _dense_operation(module, path, shape) -> Operation:
         return Dense(source, target, weight, bias, delay=delay)
 
     has_bias = bias is not None and bool(bias.any())
-    return Operation(path, type(module).__name__, connect, reshapes=True, has_weight=True, has_bias=has_bias)
+    return Operation(path, type(module).__name__, connect, reshapes=True, has_bias=has_bias)
 
 
 def _token_operation(module, path, shape, weight: np.ndarray) -> Operation:
@@ -163,9 +158,7 @@ def _convolve(module, path, weight: np.ndarray, geometry: dict) -> Operation:
         return Conv2d(source, target, weight, bias, delay=delay, **whole)
 
     has_bias = bias is not None and bool(bias.any())
-    return Operation(
-        path, type(module).__name__, connect, reshapes=weight.ndim == 4, has_weight=True, has_bias=has_bias
-    )
+    return Operation(path, type(module).__name__, connect, reshapes=weight.ndim == 4, has_bias=has_bias)
 
 
 def _transposed_convolution(module, path, shape) -> Operation:
@@ -321,7 +314,7 @@ def _delay_operation(module, path, _shape) -> Operation:
         return delay_connections(module, source, target, delay, shape)
 
     reshapes = not isinstance(module, DelayedConv2d)
-    return Operation(path, type(module).__name__, connect, reshapes=reshapes, has_weight=True)
+    return Operation(path, type(module).__name__, connect, reshapes=reshapes)
 
 
 def _batch_norm(module, path, _shape) -> Operation:
@@ -333,16 +326,16 @@ def _batch_norm(module, path, _shape) -> Operation:
         scale, shift = scale * module.weight.detach(), shift * module.weight.detach()
     if module.bias is not None:
         shift = shift + module.bias.detach()
-    return affine_operation(path, type(module).__name__, as_float32(scale), as_float32(shift), has_weight=True)
+    return affine_operation(path, type(module).__name__, as_float32(scale), as_float32(shift))
 
 
-def affine_operation(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
+def affine_operation(path: str, kind: str, scale, shift) -> Operation:
     """Return the operation scale * x + shift, with numbers or one value per channel."""
 
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)
 
-    return Operation(path, kind, connect, has_weight=has_weight, has_bias=bool(np.any(shift)))
+    return Operation(path, kind, connect, has_bias=bool(np.any(shift)))
 
 
 MAKERS: dict[Any, Callable] = {

@@ -1,10 +1,8 @@
-"""Find the readout of a module whose layers are known: record it again, with the layers as the only sources."""
+"""Prove that a readout, or an output, is the module's result: on other samples, and on other numbers of steps."""
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from math import isclose
 from pathlib import Path
 from types import CodeType, FrameType
@@ -14,36 +12,22 @@ import numpy as np
 import torch
 
 import nwcompile
-from nwcompile.errors import ModelError, NwError
-from nwcompile.frontend.torch.kinds import fit_batch
+from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.modules import preserve_state
-from nwcompile.frontend.torch.operators import (
-    ModuleFailedError,
-    draw_like,
-    group_results,
-    list_results,
-    prepare_run,
-    record_run,
-)
-from nwcompile.frontend.torch.operators.graph import Node
-from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
+from nwcompile.frontend.torch.operators import ModuleFailedError
+from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.readout import (
     CLOSE,
-    Record,
-    Records,
-    build_readout,
+    compare_layers,
+    find_factor,
     is_close,
     record_layers,
     verify_readout,
 )
-from nwcompile.frontend.torch.operators.record import TORCH, Op, aten, run_op
-from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps, select_used
-from nwcompile.frontend.torch.operators.steps import Steps
-from nwcompile.frontend.torch.operators.unroll import unroll_after
-from nwcompile.frontend.torch.results import is_multiple
+from nwcompile.frontend.torch.operators.record import TORCH
+from nwcompile.frontend.torch.operators.runs import draw_like, group_results, prepare_run, record_spikes
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
-from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 
 ERROR_CODE = "NW2309"
@@ -54,6 +38,7 @@ MIN_LENGTHS = 2  # other lengths on which a readout must be right to be for any 
 ROUNDED = 0.1  # part of a result that may differ: at most 0.07 in SpikingJelly's MaxFormer, whose sums round otherwise
 MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's code
 MOST_VALUES = 10_000_000  # of all neurons in all its steps
+DIFFERENT = "the module's code reads a value that depends on the input, and its result then differs from the network's"
 PACKAGE = str(Path(nwcompile.__file__).parent)
 Pair = tuple[torch.Tensor, torch.Tensor]  # a result, and the output that it may be a multiple of
 
@@ -62,71 +47,20 @@ class BatchError(ModelError):
     """The result of a sample depends on the other samples of its batch."""
 
 
-def find_readout(
-    network: Network,
-    module: torch.nn.Module,
-    layers: dict[torch.nn.Module, str],
-    x: torch.Tensor,
-    lead: str,
-    has_reads: bool,
-    is_output: bool = False,
-) -> Readout | None:
-    """Return how a module turns its `layers` into its first result; None if that is an output of the network.
-
-    `x`: one sample of the example, `[1, T, *shape]`. `layers`: the modules whose spikes or states the network has, and
-    their names. `has_reads`: whether the module reads values of the input, which may decide what it computes; then more
-    inputs are tried. `is_output`: the result is an output on the example's number of steps. Raises ModelError if the
-    result cannot be followed.
-    """
-    tries = Tries(module, x, lead, network, has_reads)
-    tries.verify_batch()
-    if is_output and tries.prove_output(network):
-        return None
-    run, expected = record_layers(network, tries.samples), tries.results
-    if _is_output(network, run, expected) and all(
-        _is_output(network, record_layers(network, samples), results) for samples, results in tries.other_lengths
-    ):
-        return None
-    records = Records(network, run)
-    busiest = records.find_busiest()
-    sample, n_steps = tries.samples[busiest : busiest + 1], x.shape[1]
-    with preserve_state(module):
-        try:
-            recorder, result = record_run(module, sample, lead, layers)
-        except NwError:
-            raise
-        except Exception as e:
-            raise ModelError(f"the module fails while its operators are recorded: {e}") from e
-    first = group_results(result, n_steps)[0]
-    needed = _find_needed(first)
-    matches, values = _match_records(needed, records, busiest)
-    known = unroll_after(needed, values, n_steps)
-    outputs = list_results([known.get(op, op) for op in first], n_steps)
-    graph = None
-    with suppress(ModelError):  # a result of some steps only has no step that others repeat
-        graph = roll_steps(outputs, [recorder.input] * n_steps)
-    if graph is not None and any(region.has_state and region.fires for region in find_regions(drop_sums(graph))):
-        raise ModelError("neurons follow the known layers")
-    outputs = graph.outputs if graph is not None else select_used(outputs)[1]
-
-    def find_record(item: Node | Op) -> Record | None:
-        op = item.op if isinstance(item, Node) else item
-        return matches[op.args] if op.name == "record" else None
-
-    readout = build_readout(graph, n_steps, find_record, outputs, run, expected)
-    return tries.allow_other_lengths(network, readout)
-
-
 class Tries:
     """Runs of a module, one sample at a time, on the example and on drawn samples of the same and of other lengths.
 
     `samples` `[S, T, *shape]`, and the first result for each, `results` `[S, *]`. `other_lengths`: samples of other
     numbers of steps with their results, none if the module fixes the number; the longest has more steps than any number
-    in the code that runs, such as 15 in `x[:, :15]`. Raises ModuleFailedError if the module fails on the example.
+    in the code that runs, such as 15 in `x[:, :15]`. `depth`: see `run_samples`. `has_reads`: whether the module reads
+    values of the input, which may decide what it computes; then more inputs are tried. Raises ModuleFailedError if the
+    module fails on the example.
     """
 
-    def __init__(self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, has_reads: bool = False):
-        self.module, self.lead = module, lead
+    def __init__(
+        self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, depth: int, has_reads: bool
+    ):
+        self.module, self.lead, self.depth, self.has_reads = module, lead, depth, has_reads
         samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
         if lead == "once":
             samples = samples[:, :1].expand_as(samples).contiguous()
@@ -168,14 +102,18 @@ class Tries:
         More than half of the samples of a length decide. If some of these differ already, each decides up to `ROUNDED`.
         """
         pairs_of_sample = _pair_outputs(network, self.samples, self.results)
-        rows = [{place: _find_factor(*pair) for place, pair in pairs.items()} for pairs in pairs_of_sample]
+        rows = [{place: find_factor(*pair) for place, pair in pairs.items()} for pairs in pairs_of_sample]
         factors = next(({place: f for place, f in row.items() if f} for row in rows if any(row.values())), {})
         is_exact = all(any(row.values()) for row in rows)
+        if self.has_reads and not any(
+            all(isclose(row.get(place, 0), f, rel_tol=CLOSE) for row in rows) for place, f in factors.items()
+        ):
+            raise ModelError(DIFFERENT)
 
         def agrees(pair: Pair, factor: float) -> bool:
             """Return whether a result is `factor` times an output, but for spikes that sums round otherwise."""
             if is_exact:
-                return isclose(_find_factor(*pair), factor, rel_tol=CLOSE)
+                return isclose(find_factor(*pair), factor, rel_tol=CLOSE)
             values = pair[0].float()
             return bool((values - factor * pair[1]).abs().sum() <= ROUNDED * values.abs().sum())
 
@@ -189,6 +127,19 @@ class Tries:
             if sum(agreed) * 2 < len(agreed):
                 return False
         return True
+
+    def verify_results(self, network: Network, readout: Readout, parts: list[Part]) -> None:
+        """Raise ModelError unless a readout gives the module's results on all samples of the example's length.
+
+        Drawn samples on which rounding changes spikes of `parts`, which are all layers, do not count.
+        """
+        try:
+            verify_readout(readout, record_layers(network, self.samples), self.results)
+        except ModelError:
+            for s, (sample, result) in enumerate(zip(self.samples.split(1), self.results.split(1), strict=True)):
+                run, spikes = record_layers(network, sample), record_spikes(self.module, sample, self.lead, parts)
+                if s == 0 or spikes is None or all(compare_layers(run, spikes)):
+                    verify_readout(readout, run, result)
 
     def allow_other_lengths(self, network: Network, readout: Readout) -> Readout:
         """Return the readout for any number of steps, if it gives the module's results on samples of other lengths."""
@@ -204,20 +155,19 @@ class Tries:
         return proven[0] if len(proven) == 1 or (proven and proven[0].after == proven[-1].after) else readout
 
     def _run(self, x: torch.Tensor) -> torch.Tensor | None:
-        return run_samples(self.module, x, self.lead)
+        return run_samples(self.module, x, self.lead, self.depth)
 
 
-def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str) -> torch.Tensor | None:
+def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, depth: int | None = None) -> torch.Tensor | None:
     """Return a module's first result for samples `[B, T, *shape]`, with an axis of 1 in front; None if it fails.
 
-    If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`.
+    If the module returns a list with one tensor per step, they are stacked: `[1, T, *]`. `depth`: the number of lists
+    around it; -1 if there is no such list, None if it is not known.
     """
     with preserve_state(module), torch.no_grad():
-        for part in module.modules():
-            fit_batch(part, len(x))
         try:
             do, given = prepare_run(module, x, lead)
-            tensors = group_results(do(given), x.shape[1])
+            tensors = group_results(do(given), x.shape[1], lambda _, at: depth in (None, at))
         except Exception:  # of the module: it does not take such samples
             return None
     if not tensors or not tensors[0]:
@@ -276,19 +226,6 @@ def find_numbers(module: torch.nn.Module, run: Callable[[], Any]) -> set[int]:
     return numbers
 
 
-def _is_output(network: Network, run: Run, expected: torch.Tensor) -> bool:
-    """Return whether a module's results `[S, *]` are an output of its network in every step, or summed over them."""
-    outputs = run.output if isinstance(run.output, dict) else {network.outputs[0]: run.output}
-    for output in outputs.values():
-        record = torch.from_numpy(np.asarray(output, np.float64)).flatten(2)
-        orders = [expected, *(expected.movedim(k, 1) for k in range(2, expected.ndim) if expected.shape[k] > 1)]
-        for target in (record, record.sum(1)):
-            same = [order for order in orders if order.numel() == target.numel()]
-            if any(is_multiple(order.reshape(target.shape), target) for order in same):
-                return True
-    return False
-
-
 def _pair_outputs(network: Network, samples: torch.Tensor, results: torch.Tensor) -> list[dict[tuple, Pair]]:
     """Return each sample's result next to the outputs, in every step or summed, by output, axis of steps, and which.
 
@@ -310,74 +247,3 @@ def _pair_outputs(network: Network, samples: torch.Tensor, results: torch.Tensor
         if not is_silent:
             rows.append(row)
     return rows
-
-
-def _find_needed(outputs: list[Op]) -> list[Op]:
-    """Return the operators that lead from layers to the outputs, in order."""
-    needed = find_operands(outputs)
-    if any(op.name == "input" for op in needed):
-        raise ModelError("the module's result depends on its input, not only on what its layers do")
-    if not needed:
-        raise ModelError("the module's result does not depend on its layers")
-    return sorted(needed, key=lambda op: op.serial)
-
-
-def _match_records(needed: list[Op], records: Records, trial: int) -> tuple[dict[tuple, Record], dict[Op, Any]]:
-    """Return which layer's spikes or state each operator "record" has, by its arguments, and its steps."""
-    calls: dict[tuple, list[Op]] = defaultdict(list)
-    for op in needed:
-        if op.name == "record":
-            calls[op.args].append(op)
-    matches: dict[tuple, Record] = {}
-    values: dict[Op, Any] = {}
-    for args, ops in calls.items():
-        match = _match_record(args[0], ops, records, trial)
-        if match is None:
-            raise ModelError(f"{ops[0].site}: a value of layer {args[0]!r} that is neither its spikes nor a state")
-        matches[args], steps = match
-        values |= steps
-    return matches, values
-
-
-def _match_record(layer: str, ops: list[Op], records: Records, trial: int) -> tuple[Record, dict[Op, Any]] | None:
-    for (name, state), known in records.known.items():
-        if name != layer:
-            continue
-        record = known[trial]
-        if len(ops) > 1:
-            factor = _find_factor(torch.stack([op.value.reshape(-1) for op in ops]), record)
-            if factor:
-                return Record(layer, state, factor), {op: replace(op, step=t) for t, op in enumerate(ops)}
-            continue
-        (op,), n_steps = ops, len(record)
-        for axis in range(op.value.ndim):
-            if op.value.shape[axis] == n_steps:
-                factor = _find_factor(op.value.movedim(axis, 0).reshape(n_steps, -1), record)
-                if factor:
-                    parts = [part.unsqueeze(axis) for part in op.value.unbind(axis)]
-                    entries = [replace(op, value=part, step=t) for t, part in enumerate(parts)]
-                    return Record(layer, state, factor), {op: Steps(entries, axis)}
-        for t in reversed(range(n_steps)):
-            factor = _find_factor(op.value.reshape(1, -1), record[t : t + 1])
-            if factor:
-                return Record(layer, state, factor), {op: replace(op, step=t)}
-        factor = _find_factor(op.value.reshape(1, -1), record.mean(0, keepdim=True))
-        if factor:
-            parts = [step.reshape(1, -1) for step in record.to(op.value.dtype)]
-            entries = [replace(op, value=part, step=t) for t, part in enumerate(parts)]
-            whole = run_op(aten.cat.default, (entries, 0), {}, op.site)
-            mean = run_op(aten.mean.dim, (whole, [0], True), {}, op.site)
-            shaped = run_op(aten.reshape.default, (mean, list(op.value.shape)), {}, op.site)
-            return Record(layer, state, factor), {op: shaped}
-    return None
-
-
-def _find_factor(values: torch.Tensor, record: torch.Tensor) -> float:
-    """Return the number by which values are the record's, or 0. Spikes may be worth more than 1."""
-    values = values.float()
-    if values.shape != record.shape:
-        return 0.0
-    if is_close(values, record):
-        return 1.0
-    factor = float((values * record).sum() / (record * record).sum().clamp(min=1e-12))
-    return factor if factor > 0 and is_close(values, factor * record) else 0.0

@@ -1,34 +1,24 @@
-"""Symbolic values of recorded tensors: expressions over the input and the spikes of layers, for one step of one sample.
+"""Symbolic values of recorded tensors: expressions over the input and the spikes of layers.
 
-`shape` is that of one step of one sample. A tensor that holds all steps is represented by its last step.
+`shape` is that of one step of one sample.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeGuard
 
 import numpy as np
-import torch
 
-from nwcompile.frontend.torch.kind import Kind
 from nwcompile.ir.connection import Connection
-
-if TYPE_CHECKING:
-    from nwcompile.frontend.torch.results import Results
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The input, or a layer's spikes, in step `time`; an input that is given once is the same in every step."""
+    """The input, or a layer's spikes."""
 
     name: str
     shape: tuple[int, ...]
-    time: int
-    is_given_once: bool = False
-
-    def steps_before(self, now: int) -> int:
-        """Return the number of steps from the source's step to step `now`."""
-        return 0 if self.is_given_once else now - self.time
 
 
 @dataclass(frozen=True)
@@ -44,9 +34,7 @@ class Operation:
     kind: str
     connect: Callable[[str, str, int, tuple[int, ...]], Connection | tuple[Connection, ...]]
     reshapes: bool = False
-    has_weight: bool = False
     has_bias: bool = False
-    digest: bytes = b""  # of the numbers, if they are not those of the module at `path`
     maximum: Callable[[str, str, int, tuple[int, ...]], Connection] | None = None
     first: "Callable[[Symbol], Symbol] | None" = None
     then: "Callable[[Symbol, tuple[int, ...]], Symbol] | None" = None
@@ -120,94 +108,36 @@ class Picked:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Stacked:
-    """All steps in one tensor, assembled from the symbols of every step."""
-
-    steps: tuple["Symbol", ...]
-    shape: tuple[int, ...]
-
-    @property
-    def last(self) -> "Symbol":
-        """The last step."""
-        return self.steps[-1]
+Symbol = Source | Applied | Pooled | Summed | Picked
 
 
-@dataclass(frozen=True, eq=False)
-class Averaged:
-    """The mean of a symbol over all steps; linear maps of it are applied to its steps and averaged."""
-
-    last: "Symbol"
-    shape: tuple[int, ...]
-    reason = "a mean over the steps, which is known only after the last one"
-
-
-@dataclass(frozen=True, eq=False)
-class Constant:
-    """A tensor that depends on neither the input nor a layer."""
-
-    shape: tuple[int, ...]
-    is_zero: bool
-    reason = "a tensor that comes neither from the input nor from a layer"
+def pick_entries(sources: list[Symbol], which: np.ndarray, index: np.ndarray, shape: tuple[int, ...]) -> Picked:
+    """Return entry `index[i]` of `sources[which[i]]` for each i; a choice of chosen entries is one choice."""
+    known: dict[Symbol, int] = {}  # in order of first use
+    picks = np.empty((2, index.size), np.int64)
+    for k in np.unique(which):
+        here, source = which == k, sources[k]
+        if isinstance(source, Picked) and not source.shift:
+            inner = np.array([known.setdefault(s, len(known)) for s in source.sources])
+            picks[:, here] = inner[source.which[index[here]]], source.index[index[here]]
+        else:
+            picks[0, here], picks[1, here] = known.setdefault(source, len(known)), index[here]
+    return Picked(tuple(known), picks[0], picks[1], shape)
 
 
-@dataclass(frozen=True, eq=False)
-class Unsupported:
-    """A tensor that cannot be followed; `reason` completes "is fed by ...".
-
-    `by`: the functions that produced it, each once. `layer`: the layer whose state it is derived from, or "".
-    """
-
-    reason: str
-    shape: tuple[int, ...] = ()
-    by: tuple[str, ...] = ()
-    layer: str = ""
+def is_permutation(symbol: Any) -> TypeGuard[Picked]:
+    """Return whether a symbol has all entries of another one in another order, in the same step."""
+    is_one = isinstance(symbol, Picked) and len(symbol.sources) == 1 and not symbol.shift
+    return is_one and np.array_equal(np.sort(symbol.index), np.arange(prod(symbol.sources[0].shape)))
 
 
-class WrongLayout(Unsupported):
-    """A tensor whose leading axes differ from those that its layer takes."""
-
-
-@dataclass(frozen=True, eq=False)
-class NeuronState(Unsupported):
-    """A layer's state after step `time`; only the layer itself may receive it, in the next step."""
-
-    time: int = 0
-
-
-Symbol = Source | Applied | Pooled | Summed | Picked | Stacked | Averaged | Constant | Unsupported
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """One call of a neuron layer: its input, whether it has all steps, and an error in the call."""
-
-    fed: Symbol
-    is_whole: bool
-    fault: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """The recording of one run of a module on the example. `calls[layer]` are in order of time.
-
-    `kinds[layer]`: how its module is read. `refused`: modules with weights whose input cannot be followed, and the
-    reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: the layer's
-    output, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
-    `results`: the tensors that the module returned. `lead`: the axis order of its input. `reads`: places at which the
-    module reads a value that depends on the example, and how. `assumed`: places of products of the input with spikes.
-    """
-
-    input: Source
-    lead: str
-    n_steps: int
-    calls: dict[str, list[Call]]
-    kinds: dict[str, Kind]
-    applied: list[Applied]
-    refused: dict[str, str]
-    unknown: dict[str, str]
-    spikes: dict[str, torch.Tensor]
-    integrators: frozenset[str]
-    results: "Results"
-    reads: list[str]
-    assumed: list[str]
+def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+    """Return a symbol's entries in another shape."""
+    if symbol.shape == shape:
+        return symbol
+    if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
+        return with_shape(symbol.sources[0], shape)
+    if isinstance(symbol, Picked):
+        return replace(symbol, shape=shape)
+    n = prod(shape)
+    return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)

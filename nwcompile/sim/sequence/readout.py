@@ -34,7 +34,8 @@ def run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
             parts = [run(*(record[k : k + size] for record in records)) for k in range(0, n_samples, size)]
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as e:
         raise ModelError(f"torch cannot compute the module's answer, {readout.text}: {e}") from None
-    return torch.cat(parts).numpy()
+    result = torch.cat(parts)
+    return (result.float() if result.dtype == torch.bfloat16 else result).numpy()  # NumPy has no bfloat16
 
 
 def _find_record(row: dict, spikes: dict, states: dict) -> torch.Tensor:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.functions import matmul_operation, scale_symbol
+from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operations import (
     UnfollowableError,
     affine_operation,
@@ -19,20 +18,32 @@ from nwcompile.frontend.torch.operations import (
     build_operation,
     sparse_operation,
 )
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.record import is_op
-from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
-from nwcompile.frontend.torch.symbols import Applied, Picked, Pooled, Source, Summed, Symbol
+from nwcompile.frontend.torch.operators.ops import is_op
+from nwcompile.frontend.torch.operators.roll import FED
+from nwcompile.frontend.torch.operators.step_rules import NO_STATISTICS
+from nwcompile.frontend.torch.operators.unroll import NO_MAP
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Operation,
+    Picked,
+    Pooled,
+    Source,
+    Summed,
+    Symbol,
+    is_permutation,
+    pick_entries,
+    with_shape,
+)
+from nwcompile.ir.connection import MatMul, Pool2d, Scale
 
 ERROR_CODE = "NW2307"
-MOVES = frozenset(
-    (
-        "reshape", "view", "_unsafe_view", "select", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand",
-        "cat", "stack", "slice", "flip", "repeat", "unbind", "split", "split_with_sizes", "unsafe_split",
-        "constant_pad_nd", "index_select", "index", "roll", "pixel_shuffle", "select_scatter", "slice_scatter",
-    )
-)  # fmt: skip
+FUNCTIONS = {  # of torch, which run operators
+    "max_pool2d_with_indices": "max_pool2d", "addmm": "linear", "mm": "matmul", "bmm": "matmul",
+    "convolution": "conv2d",
+}  # fmt: skip
+OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes are linear maps
 MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
 MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
@@ -43,19 +54,36 @@ NOWHERE = -1
 
 
 class Connector:
-    """Returns the symbol of each node's result; `sources` are the symbols of neurons and inputs."""
+    """Returns the symbol of each node's result; `sources` are the symbols of neurons and inputs.
 
-    def __init__(self, graph: StepGraph, sources: dict[Node, Source], is_binary: Callable[[Symbol], bool]):
-        self.graph, self.is_binary = graph, is_binary
+    `maps`: the modules by path that are one map, such as a torch.nn.Linear. `connect_record`: returns the symbol of
+    what a layer gives that is not looked into.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        sources: dict[Node, Source],
+        is_binary: Callable[..., bool],
+        maps: dict[str, torch.nn.Module],
+        connect_record: Callable[[Node], Symbol] | None = None,
+    ):
+        self.graph, self.is_binary, self.maps, self.connect_record = graph, is_binary, maps, connect_record
         self.symbols: dict[Node, Any] = dict(sources)
         self.running: set[Node] = set()  # nodes that are being connected
 
-    def sum_refs(self, refs: list[Ref], signs: list, shift: float, shape: tuple[int, ...]) -> Symbol:
-        """Return the symbol of a weighted sum of references and a number, in the size of `shape`."""
+    def sum_refs(
+        self, refs: list[Ref], signs: list, shift: float, shape: tuple[int, ...], total: Node | None = None
+    ) -> Symbol:
+        """Return the symbol of a weighted sum of references and a number, in the size of `shape`.
+
+        `total`: the node of the sum, whose place names its terms between known layers.
+        """
         terms = [
-            self.scale(self.broadcast(r, shape), sign, 0, r.node) for r, sign in zip(refs[1:], signs[1:], strict=True)
+            self.scale(self.broadcast(r, shape), sign, 0, total or r.node)
+            for r, sign in zip(refs[1:], signs[1:], strict=True)
         ]
-        first = self.scale(self.broadcast(refs[0], shape), signs[0], shift, refs[0].node)
+        first = self.scale(self.broadcast(refs[0], shape), signs[0], shift, total or refs[0].node)
         return reduce(lambda a, b: Summed((a, with_shape(b, a.shape)), a.shape), terms, first)
 
     def stack_refs(self, refs: list[Ref], shape: tuple[int, ...]) -> Symbol:
@@ -114,6 +142,10 @@ class Connector:
                 f"{site}: a value inside a neuron is used by other neurons; a chip sends a neuron's result only"
             )
         try:
+            if name == "record" and self.connect_record is not None:
+                return self.connect_record(node)
+            if name == FED:
+                return self.look_up(node.refs[0])
             if name == "getitem":
                 return self._connect_entry(node)
             if name in MOVES:
@@ -124,6 +156,7 @@ class Connector:
                 return self._multiply(node)
             makers = {"convolution": self._convolve, "addmm": self._multiply_constant, "mm": self._multiply_constant}
             makers |= dict.fromkeys(MEANS, self._average)
+            makers |= {"_adaptive_avg_pool2d": self._average_windows, "sum": self._add_axes, "mean": self._add_axes}
             makers |= {"amax": self._maximize_axes, "max": self._maximize_axes}
             symbol = makers[name](node) if name in makers else None
             if symbol is not None:
@@ -131,7 +164,13 @@ class Connector:
             if len(node.refs) == 1 and isinstance(node.op.value, torch.Tensor) and not node.op.value.is_complex():
                 return self._read_map(node)
         except UnfollowableError as e:
-            raise ModelError(f"{site}: torch's {name}, {e}") from None
+            name = node.refs[0].node.name if name == "getitem" else name
+            raise ModelError(f"{site}: torch's {FUNCTIONS.get(name, name)}, {e}") from None
+        except NwError:
+            raise
+        except Exception as e:
+            text = f"{site}: nwcompile fails on torch's {name} ({type(e).__name__}: {e}); please report it"
+            raise ModelError(text) from e
         raise self._refuse(node)
 
     def _refuse(self, node: Node) -> ModelError:
@@ -142,8 +181,10 @@ class Connector:
         )
         return ModelError(f"{node.op.site}: torch's {name} is {why}")
 
-    def _place(self, node: Node) -> str:
-        return node.op.site.path or node.name.strip("_")
+    def name_place(self, node: Node) -> str:
+        """Return the path of the map that runs an operator; elsewhere, the module's path and the function's name."""
+        path, name = node.op.site.path, node.name.strip("_")
+        return path if path in self.maps else ".".join(filter(None, (path, FUNCTIONS.get(name, name))))
 
     # Entries of tuples.
 
@@ -170,7 +211,7 @@ class Connector:
         scale = (1.0 if weight is None else weight.value.double()) / torch.sqrt(variance.value.double() + epsilon)
         shift = (0.0 if bias is None else bias.value.double()) - mean.value.double() * scale
         numbers = {"scale": as_float32(scale), "shift": as_float32(shift)}
-        operation = affine_operation(self._place(node), "BatchNorm", **numbers, has_weight=True)
+        operation = affine_operation(self.name_place(node), "BatchNorm", **numbers)
         shape = source.shape if source.shape[0] == n else (n, inner) if inner > 1 else (n,)
         return Applied(operation, with_shape(source, shape), shape)
 
@@ -183,8 +224,8 @@ class Connector:
     def _pool_maxima(self, node: Node, source: Symbol, shape: tuple[int, ...], **numbers) -> Symbol:
         """Return the maxima of windows, as spikes or as currents; `numbers`: of a torch.nn.MaxPool2d."""
         given = SimpleNamespace(**numbers, dilation=1, ceil_mode=False, return_indices=False)
-        operation = build_operation(torch.nn.MaxPool2d, given, self._place(node), source.shape, True)
-        if self.is_binary(source):
+        operation, source, shape = self._build_pool(torch.nn.MaxPool2d, torch.nn.MaxPool1d, given, node, source, shape)
+        if self.is_binary(source, on_example=True):  # a maximum of other numbers is the same
             return Pooled(operation, source, shape)
         assert operation.maximum is not None, "a maximum pooling has it"
         return Applied(replace(operation, connect=operation.maximum), source, shape)
@@ -206,13 +247,56 @@ class Connector:
         result = node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
         return with_shape(pooled, drop_ones(tuple(result.shape)))
 
+    def _add_axes(self, node: Node) -> Symbol | None:
+        """Return a sum or mean over axes as a pooling whose window has all their entries."""
+        if isinstance(self.maps.get(node.op.site.path), torch.nn.AdaptiveAvgPool2d):
+            return self._average_windows(node)
+        x = node.refs[0]
+        given = node.args[1] if len(node.args) > 1 else None
+        n_axes = len(x.node.shape)
+        axes = sorted({axis % n_axes for axis in (given if given is not None else range(n_axes))}) or [*range(n_axes)]
+        kept = [axis for axis in range(n_axes) if axis not in axes]
+        n_kept, n_added = (prod(x.node.shape[axis] for axis in some) for some in (kept, axes))
+        if node.kwargs.get("dtype") is not None or n_added == 1:
+            return None
+        stand_in = Node(x.node.op, (x,), {})
+        windows = self._move(stand_in, lambda args, _: args[0].permute(*kept, *axes).reshape(n_kept, 1, n_added))
+        kind = "sum" if node.name == "sum" else "avg"
+
+        def connect(source, target, delay, _shape):
+            return Pool2d(source, target, kernel=(1, n_added), kind=kind, delay=delay)
+
+        operation = Operation(self.name_place(node), node.name, connect)
+        pooled = Applied(operation, with_shape(windows, (n_kept, 1, n_added)), (n_kept, 1, 1))
+        return with_shape(pooled, drop_ones(node.shape))
+
+    def _average_windows(self, node: Node) -> Symbol:
+        x = node.refs[0]
+        source = with_shape(self.look_up(x), tuple(x.node.shape[-3:]))
+        given = SimpleNamespace(output_size=tuple(node.shape[-2:]))
+        operation = build_operation(torch.nn.AdaptiveAvgPool2d, given, self.name_place(node), source.shape, True)
+        return Applied(operation, source, tuple(node.shape[-3:]))
+
     def _average(self, node: Node) -> Symbol | None:
         source, numbers, shape = self._window(node)
         leaves_out_padding = len(node.args) > 5 and not node.args[5] and any(numbers["padding"])
         if any(node.args[4:5]) or leaves_out_padding or any(node.args[6:]):
             return None
         given = SimpleNamespace(**numbers, ceil_mode=False, divisor_override=None, count_include_pad=True)
-        return Applied(build_operation(torch.nn.AvgPool2d, given, self._place(node), source.shape, True), source, shape)
+        return Applied(*self._build_pool(torch.nn.AvgPool2d, torch.nn.AvgPool1d, given, node, source, shape))
+
+    def _build_pool(
+        self, of_rows: type, of_one: type, given: SimpleNamespace, node: Node, source: Symbol, shape
+    ) -> Any:
+        """Return the operation of a pooling, its source and the shape of its result, without rows if it has one."""
+        path, part = self.name_place(node), self.maps.get(node.op.site.path)
+        is_1d = isinstance(part, of_one) or (part is None and node.refs[0].node.shape[-2] == 1)
+        if not is_1d:
+            return build_operation(of_rows, given, path, source.shape, True), source, shape
+        last = {name: value[-1] if isinstance(value, tuple) else value for name, value in vars(given).items()}
+        source, shape = with_shape(source, (source.shape[0], source.shape[-1])), (shape[0], shape[-1])
+        path = path if part is not None else path.replace("pool2d", "pool1d")
+        return build_operation(of_one, SimpleNamespace(**last), path, source.shape, True), source, shape
 
     def _window(self, node: Node) -> tuple[Symbol, dict, tuple[int, ...]]:
         """Return the source `[C, H, W]` of a pooling, its numbers over H and W, and the shape of its result."""
@@ -268,15 +352,13 @@ class Connector:
             terms: list[Symbol] = []  # entries at places of the result, and 0 elsewhere
             for k in used:
                 operation = sparse_operation(
-                    self._place(node), node.name, places[which == k] - starts[k], np.flatnonzero(which == k)
+                    self.name_place(node), node.name, places[which == k] - starts[k], np.flatnonzero(which == k)
                 )
                 terms.append(Applied(operation, sources[k], shape))
             moved = reduce(lambda a, b: Summed((a, b), shape), terms)
             return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
-        chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
-        if len(used) == 1 and is_permutation(before := sources[used[0]]):  # two moves in one, which may move nothing
-            chosen = Picked(before.sources, chosen.which, before.index[index], shape)
+        chosen = pick_entries(sources, which, index, shape)
         return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
 
     def _connect_elementwise(self, node: Node) -> Symbol:
@@ -297,13 +379,15 @@ class Connector:
         signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1), "neg": (-1,)}.get(node.name)
         if signs is not None:
             pairs = list(zip(terms, signs, strict=False))
-            shift = sum(k * self._constant(a, node) for a, k in pairs if not is_ref(a))
-            return self.sum_refs(refs, [k for a, k in pairs if is_ref(a)], shift, node.shape)
+            shifts = [k * self._constant(a, node) for a, k in pairs if not is_ref(a)]
+            shift = shifts[0] if len(shifts) == 1 else sum(shifts)  # a sum has no -0
+            return self.sum_refs(refs, [k for a, k in pairs if is_ref(a)], shift, node.shape, node)
         number = self._constant(next(a for a in terms if not is_ref(a)), node)
         if node.name == "div" and not np.all(number):
             raise ModelError(f"{node.op.site}: a division by 0; divide by other numbers")
         scale = number if node.name == "mul" else 1 / np.asarray(number)
-        return self.scale(self.broadcast(refs[0], node.shape), scale, 0, node)
+        shift = 0.0 if node.name == "mul" else 0  # as in networks of earlier releases
+        return self.scale(self.broadcast(refs[0], node.shape), scale, shift, node)
 
     def _is_whole(self, symbol: Symbol) -> bool:
         """Return whether values are certainly whole numbers: spikes, and their sums."""
@@ -315,7 +399,12 @@ class Connector:
         if ref.node.size == prod(shape):
             return self.look_up(ref)
         stand_in = Node(ref.node.op, (ref,), {})
-        return self._move(stand_in, lambda args, _: args[0].expand(shape))
+        try:
+            return self._move(stand_in, lambda args, _: args[0].expand(shape))
+        except RuntimeError:
+            op = ref.node.op
+            what = f"{list(ref.node.shape)} of torch's {op.name} do not spread over {list(shape)}"
+            raise ModelError(f"{op.site}: {what}; give both the same shape") from None
 
     def _constant(self, value, node: Node):
         """Return a constant as a number, or an array of the node's entries."""
@@ -335,7 +424,7 @@ class Connector:
             scale, shift = (np.ravel(v)[order] if np.ndim(v) else v for v in (scale, shift))
             return replace(symbol, sources=(self.scale(symbol.sources[0], scale, shift, node),))
         scale, shift = _per_channel(scale, symbol.shape), _per_channel(shift, symbol.shape)
-        return scale_symbol(symbol, scale, shift, self._place(node))
+        return scale_symbol(symbol, scale, shift, self.name_place(node))
 
     # Maps with weights.
 
@@ -352,7 +441,7 @@ class Connector:
         rows, n_in = x.node.shape
         given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
         shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
-        operation = build_operation(torch.nn.Linear, given, self._place(node), shape, True)
+        operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape, True)
         return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 
     def _convolve(self, node: Node) -> Symbol | None:
@@ -380,7 +469,7 @@ class Connector:
             (1, True): torch.nn.ConvTranspose1d, (2, True): torch.nn.ConvTranspose2d,
         }  # fmt: skip
         shape = (x.node.shape[1], *(sizes[k] for k in kept))
-        operation = build_operation(kinds[len(kept), transposed], given, self._place(node), shape, True)
+        operation = build_operation(kinds[len(kept), transposed], given, self.name_place(node), shape, True)
         result = (node.shape[1], *(node.shape[2 + k] for k in kept))
         return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 
@@ -390,7 +479,7 @@ class Connector:
         left, right = ((prod(r.node.shape[:-2]), *r.node.shape[-2:]) for r in (a, b))
         joined = Node(node.op, (a, b), {})
         both = self._move(joined, lambda args, _: torch.cat([x.reshape(-1) for x in args]))
-        return Applied(matmul_operation(self._place(node), left, right), both, drop_ones(node.shape))
+        return Applied(matmul_operation(self.name_place(node), left, right), both, drop_ones(node.shape))
 
     def _read_map(self, node: Node) -> Symbol:
         """Return a linear map, whatever its name: it moves entries, does the same to every channel, or is a matrix.
@@ -421,7 +510,7 @@ class Connector:
             else:
                 raise self._refuse(node)
         pre, post, weight = (v.numpy() for v in entries)
-        operation = sparse_operation(self._place(node), node.name, pre, post, weight.astype(np.float32))
+        operation = sparse_operation(self.name_place(node), node.name, pre, post, weight.astype(np.float32))
         applied = Applied(operation, self.look_up(node.refs[0]), drop_ones(node.shape))
         return self.scale(applied, 1, shift.numpy(), node)
 
@@ -464,22 +553,34 @@ def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool(((given - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
 
 
-def is_permutation(symbol: Any) -> TypeGuard[Picked]:
-    """Return whether a symbol has all entries of another one in another order, in the same step."""
-    is_one = isinstance(symbol, Picked) and len(symbol.sources) == 1 and not symbol.shift
-    return is_one and np.array_equal(np.sort(symbol.index), np.arange(prod(symbol.sources[0].shape)))
+def list_maps(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return the parts of a module that are one map, by path."""
+    return {path: part for path, part in module.named_modules() if type(part).__module__.startswith(OF_MAPS)}
 
 
-def with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
-    """Return a symbol's entries in another shape."""
-    if symbol.shape == shape:
+def is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
+    """Return whether the values are 0 or 1: spikes, or 1 - spikes."""
+    if not isinstance(symbol, Applied):
+        return is_spikes(symbol)
+    done = symbol.operation.connect("", "", 0, symbol.shape)
+    low, high = (done.shift, done.scale + done.shift) if isinstance(done, Scale) else (np.nan, np.nan)
+    return is_spikes(symbol.source) and bool(np.isin([low, high], (0, 1)).all())
+
+
+def scale_symbol(symbol: Symbol, scale, shift, path: str) -> Symbol:
+    """Return `scale * symbol + shift`, with numbers, one per channel or one per entry; `path` names a junction."""
+    if np.all(scale == 1) and np.all(shift == 0):
         return symbol
-    if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
-        return with_shape(symbol.sources[0], shape)
-    if isinstance(symbol, Picked):
-        return replace(symbol, shape=shape)
-    n = prod(shape)
-    return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)
+    return Applied(affine_operation(path, "affine", scale, shift), symbol, symbol.shape)
+
+
+def matmul_operation(path: str, left: tuple[int, ...], right: tuple[int, ...]) -> Operation:
+    """Return the product of matrices `[heads, n, k]` and `[heads, k, m]`, whose entries are side by side."""
+
+    def connect(source, target, delay, _shape):
+        return MatMul(source, target, left=left, right=right, delay=delay)
+
+    return Operation(path, "matmul", connect, reshapes=True)
 
 
 def _per_channel(values, shape: tuple[int, ...]):

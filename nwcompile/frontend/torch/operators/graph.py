@@ -11,10 +11,17 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, call_operator, is_op, list_leaves, map_leaves
+from nwcompile.frontend.torch.operators.ops import Op, call_operator, is_op, list_leaves, map_leaves
 
 ERROR_CODE = "NW2307"
 QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil", "trunc", "floor_divide")
+MOVES = frozenset(
+    (
+        "reshape", "view", "_unsafe_view", "select", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand",
+        "cat", "stack", "slice", "flip", "repeat", "unbind", "split", "split_with_sizes", "unsafe_split",
+        "constant_pad_nd", "index_select", "index", "roll", "pixel_shuffle", "select_scatter", "slice_scatter",
+    )
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -166,8 +173,10 @@ def _fit_value(value: Any, like: torch.Tensor) -> torch.Tensor:
     return value.reshape(like.shape) if value.numel() == like.numel() else value.expand(like.shape)
 
 
-def run_graph(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[tuple[Node, int], Any]:
-    """Return the values of all nodes in every step, by node and step, for the input of each step."""
+def run_graph(
+    graph: StepGraph, inputs: list[torch.Tensor], records: dict[Op, torch.Tensor]
+) -> dict[tuple[Node, int], Any]:
+    """Return the values of all nodes in every step, by node and step, for the input and the records of each step."""
     values: dict[tuple[Node, int], Any] = {}
     for node, longest in graph.longest_delays.items():
         for k in range(1, longest + 1):
@@ -179,14 +188,19 @@ def run_graph(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[tuple[Node, 
 
         for node in graph.nodes:
             with torch.no_grad():
-                values[node, t] = inputs[t] if node.name == "input" else run_node(node, find_value)
+                if node.name == "record":
+                    values[node, t] = records[node.values[t]]
+                else:
+                    values[node, t] = inputs[t] if node.name == "input" else run_node(node, find_value)
     return values
 
 
-def run_ops(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[Op, Any]:
+def run_ops(graph: StepGraph, inputs: list[torch.Tensor], records: dict[Op, torch.Tensor]) -> dict[Op, Any]:
     """Return the values of all operators, as the module runs them, for the input of each step."""
-    values: dict[Op, Any] = {}
+    values: dict[Op, Any] = dict(records)
     for op in graph.ops:
+        if op in values:
+            continue
         if op.name == "input":
             values[op] = inputs[max(op.step, 0)]
             continue
@@ -209,16 +223,19 @@ def fill_arguments(
     )
 
 
-def verify_graph(graph: StepGraph, nodes: set[Node], inputs: list[torch.Tensor]) -> tuple[dict, dict]:
+def verify_graph(
+    graph: StepGraph, nodes: set[Node], inputs: list[torch.Tensor], records: dict[Op, torch.Tensor]
+) -> tuple[dict, dict]:
     """Return the values of all operators and nodes; verify that `nodes` have the module's values in every step.
 
-    `inputs`: the input of each step, the example's or another one. Raises ModelError, naming the first difference.
+    `inputs`: the input of each step, the example's or another one. `records`: what the layers give that are not looked
+    into. Raises ModelError, naming the first difference.
     """
-    expected, values = run_ops(graph, inputs), run_graph(graph, inputs)
+    expected, values = run_ops(graph, inputs, records), run_graph(graph, inputs, records)
     wanted = [(t, i, node, op) for i, node in enumerate(graph.nodes) if node in nodes for t, op in node.values.items()]
     for t, _, node, op in sorted(wanted, key=lambda row: row[:2]):
         given = values.get((node, t + node.shift))
-        if t < 0 or node.name == "input" or not is_op(op) or not isinstance(given, torch.Tensor):
+        if t < 0 or node.name in ("input", "record") or not is_op(op) or not isinstance(given, torch.Tensor):
             continue
         right = expected.get(op, op.value)  # a constant is not among the operators that were run
         is_same_size = given.numel() == right.numel()

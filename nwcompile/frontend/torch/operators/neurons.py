@@ -13,7 +13,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kind import simplify_program
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, is_ref, run_node
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, is_ref, run_node
 from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
@@ -116,7 +116,22 @@ def is_linear(node: Node) -> bool:
 
 def _is_message(ref: Ref, node: Node, cores: dict[Node, int]) -> bool:
     """Return whether a node takes a result as a message of other neurons, not as a value of its own."""
-    return ref.node.is_message and not (ref.node in cores and cores.get(node) == cores[ref.node])
+    sends = ref.node.is_message or _is_product_of_spikes(ref.node)
+    return sends and not (ref.node in cores and cores.get(node) == cores[ref.node])
+
+
+def _is_product_of_spikes(node: Node) -> bool:
+    """Return whether a node multiplies spikes of layers that are not looked into with such spikes or the input."""
+    factors = [ref.node for ref in node.refs] if node.name == "mul" and len(node.refs) == 2 else []
+    return any(map(_is_of_spikes, factors)) and all(_is_of_spikes(n, ("record", "input")) for n in factors)
+
+
+def _is_of_spikes(node: Node, sources: tuple[str, ...] = ("record",)) -> bool:
+    """Return whether a node is spikes, 1 - spikes, or a product of spikes; `sources`: names of what gives spikes."""
+    if node.name in sources or _is_product_of_spikes(node):
+        return True
+    is_same = node.name in MOVES or (is_elementwise(node) and is_linear(node))
+    return is_same and len(node.refs) == 1 and _is_of_spikes(node.refs[0].node, sources)
 
 
 def _join_nodes(graph: StepGraph, cores: dict[Node, int]) -> list[list[Node]]:

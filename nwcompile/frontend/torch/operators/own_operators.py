@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from nwcompile.errors import ModelError
 from nwcompile.nn.ops.scan import LIFNeurons, scan_loop
 from nwcompile.nn.ops.surrogate import fast_sigmoid
+from nwcompile.nn.ops.torch_ops import select_kernels
 
 ERROR_CODE = "NW2307"
 MOST_WEIGHTS = 1 << 27  # of all delays of a layer; they are stored one by one
@@ -17,6 +18,10 @@ MOST_WEIGHTS = 1 << 27  # of all delays of a layer; they are stored one by one
 def _scan(current, state, beta, threshold, w_rec, reset: str, floor: bool, *_) -> Any:
     neurons = LIFNeurons(beta, threshold, reset, fast_sigmoid, floor=floor, w_rec=w_rec)  # gradients are not recorded
     return scan_loop(current, state, neurons)
+
+
+def _run_kernel(current, state, beta, threshold, w_rec, reset: str, floor: bool, *_) -> Any:
+    return select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
 def _sum_delayed(x, taps, start, by_target: list[torch.Tensor], by_source, n_out: int, reach: int) -> torch.Tensor:
@@ -49,4 +54,9 @@ IN_TORCH: dict[str, Callable] = {
     "nwcompile.lif_scan.default": _scan,
     "nwcompile.spike_matmul.default": torch.matmul,
     "nwcompile.delayed_sums.default": _sum_delayed,
+}
+# Operators inside of a layer, run without torch's wrapper, which loads torch._dynamo for 1.3 s.
+INSIDE: dict[str, Callable] = {
+    "nwcompile.lif_scan.default": _run_kernel,
+    "nwcompile.spike_matmul.default": lambda x, weight: select_kernels(x).spike_matmul(x, weight),
 }

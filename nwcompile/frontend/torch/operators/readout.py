@@ -3,26 +3,22 @@
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.connect import MOVES
-from nwcompile.frontend.torch.operators.graph import Node, StepGraph, find_first_value, is_ref
+from nwcompile.frontend.torch.operators.assemble import Assembler
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_first_value, is_ref
 from nwcompile.frontend.torch.operators.neurons import is_of_messages
-from nwcompile.frontend.torch.operators.record import Op, is_op
-from nwcompile.frontend.torch.operators.roll import find_operands
-from nwcompile.frontend.torch.results import is_multiple
+from nwcompile.frontend.torch.operators.ops import Op, is_op
+from nwcompile.frontend.torch.operators.roll import FED, find_operands
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.sequence.readout import run_readout
-
-if TYPE_CHECKING:
-    from nwcompile.frontend.torch.operators import Assembler
 
 ERROR_CODE = "NW2309"
 OF_PLACE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")  # options that change no value
@@ -67,12 +63,6 @@ class Records:
                 return Record(*key)
         return None
 
-    def find_busiest(self) -> int:
-        """Return the run in which most layers do something, and then most neurons."""
-        active = [[int(run.count_nonzero()) for run in record] for record in self.known.values()]
-        totals = [(sum(map(bool, counts)), sum(counts)) for counts in zip(*active, strict=True)]
-        return max(range(len(totals)), key=totals.__getitem__)
-
 
 def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether values are equal but for rounding."""
@@ -104,6 +94,8 @@ class ReadoutBuilder:
         if not outputs or not outputs[0].value.numel():
             raise ModelError("the module's result is empty")
         nodes, ops = self._find_needed(outputs)
+        if not self.records:
+            raise ModelError("the module's result takes nothing of its layers")
         n_spikes = sum(Node(op).is_spike for op in ops)
         most_spikes = 0 if len(outputs) > 1 else self.n_steps - 1  # a decision after the last step makes a few
         if any(node.is_spike for node in nodes) or n_spikes > most_spikes:
@@ -240,8 +232,11 @@ class ReadoutBuilder:
 
     def _constant(self, key: Any, value: Any) -> dict:
         if key not in self.array_of:
+            constant = torch.as_tensor(value).detach().cpu().contiguous()
+            if constant.dtype == torch.bfloat16:
+                raise ModelError("the module's result takes constants in bfloat16, which no readout stores")
             self.array_of[key] = len(self.arrays)
-            self.arrays.append(torch.as_tensor(value).detach().cpu().contiguous().numpy())
+            self.arrays.append(constant.numpy())
         return {"array": self.array_of[key]}
 
 
@@ -286,43 +281,66 @@ def record_layers(network: Network, inputs: torch.Tensor) -> Run:
     return simulate(network, inputs.float().cpu().numpy(), record="all")
 
 
+def compare_layers(run: Run, spikes: dict[str, torch.Tensor]) -> list[bool]:
+    """Return for each sample whether a network's run has the module's `spikes[layer]` `[S, T, *]`."""
+    got = {name: torch.from_numpy(run.spikes[name]).float().reshape(given.shape) for name, given in spikes.items()}
+    n_samples = len(next(iter(spikes.values()), ()))
+    return [all(is_close(got[name][s], given[s].float()) for name, given in spikes.items()) for s in range(n_samples)]
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
+def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
     """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
 
     `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
     operators of each result.
     """
     graph, network = assembler.graph, assembler.network
-    things, start = [], 0
+    things: list[str] = []
+    start = 0
     for size in sizes:
         ops = graph.outputs[start : start + size]
         start += size
-        if not any(op.depends for op in ops):
-            things.append("")
+        is_later_state = len(ops) == 1 and len(things) > 0 and _is_state(ops[0])  # for the next call
+        if is_later_state or not any(op.depends for op in ops):
+            things.append("" if things else "a result that no input changes")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
-        thing = _describe_result(result, assembler, [values for _, values in runs])
+        thing = _describe_result(result, assembler, [values for _, values in runs], is_first=not things)
         things.append(_name_operators(ops, assembler) if thing == UNKNOWN else thing)
     return things if network.layers else [""] * len(things)
 
 
-def _name_operators(result: list[Op], assembler: "Assembler") -> str:
+def _is_state(op: Op) -> bool:
+    """Return whether an operator is a state of a part that is not looked into, but for a choice or view."""
+    while op.name in MOVES and len(op.operands) == 1:
+        op = op.operands[0]
+    return op.name == "record" and op.args[1] != 0
+
+
+def _name_operators(result: list[Op], assembler: Assembler) -> str:
     """Name the operators that a result takes and the network has not."""
     graph = assembler.graph
-    taken = {(op.name, op.site) for op in find_operands(result)}
+    operands = find_operands(result)
+    taken = {(op.name, op.site) for op in operands}
     ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
-    ops = [op for op in ops if op.name not in (*MOVES, "getitem") and (op.name, op.site) in taken]
-    texts = list(dict.fromkeys(f"torch's {op.name.strip('_')} ({op.site})" for op in ops))
+    ops = [op for op in ops if op.name not in (*MOVES, "getitem", "record", FED) and (op.name, op.site) in taken]
+    read = {op.args[0] for op in operands if op.name == "record"}
+    delays = [p for p in assembler.parts.values() if p.kind is None and p.name in read]
+    texts = [f"{part.name!r} ({type(part.module).__name__})" for part in delays]
+    texts += dict.fromkeys(f"torch's {op.name.strip('_')} ({op.site})" for op in ops)
     texts = texts or ["the choice of some steps or entries"]
     return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
 
 
-def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict]) -> str:
-    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN."""
+def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: list[dict], is_first: bool) -> str:
+    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN.
+
+    `is_first`: whether it is the module's first result. Others may be records of hidden layers.
+    """
     graph, network = assembler.graph, assembler.network
 
     def is_record(node: Node) -> bool:
@@ -330,7 +348,11 @@ def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: l
 
     for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
         if is_record(assembler.results[name]):
-            return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
+            return "" if name in network.outputs or not is_first else f"the choice of the hidden layer {name!r}"
+    for node in graph.nodes:
+        if node.name == "record" and node.op.args[1] and is_record(node):
+            name = node.op.args[0]
+            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
     for name, region in assembler.layers.items():
         inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
         if region.fires and any(map(is_record, inside)):
@@ -349,18 +371,32 @@ def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool
 
 
 def find_readout(
-    assembler: "Assembler", runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
+    assembler: Assembler,
+    runs: list[tuple[dict, dict]],
+    inputs: torch.Tensor,
+    spikes: dict[str, torch.Tensor],
+    outputs: list[Op],
 ) -> Readout | None:
-    """Return the readout of the module's first result; None if it takes more than what the layers do."""
+    """Return the readout of the module's first result; None if it takes more than what the layers do.
+
+    `inputs` `[S, T, *shape]` and `spikes[layer]` `[S, T, *]` of the module's runs. Drawn inputs on which the network's
+    spikes differ, as rounding may make them, are left out.
+    """
     graph, network = assembler.graph, assembler.network
     if not network.layers:
         return None
     run = record_layers(network, inputs)
+    same = compare_layers(run, spikes)
+    if not all(same) and same[0]:
+        kept = [pair for pair, is_same in zip(runs, same, strict=True) if is_same]
+        return find_readout(assembler, kept, inputs[same], {n: part[same] for n, part in spikes.items()}, outputs)
     records = Records(network, run)
     results = {node: name for name, node in assembler.results.items()}
     inside = {node: name for name, region in assembler.layers.items() for node in region.nodes}
 
     def find_record(item: Any) -> Record | None:
+        if item.name == "record" and (item not in results or results[item] in assembler.parts):
+            return _match_record(item, records, graph, runs)
         if item in results:
             neuron = network.node(results[item]).neuron
             return Record(results[item], None if neuron.fires else neuron.readout)
@@ -374,6 +410,49 @@ def find_readout(
         return build_readout(graph, graph.n_steps, find_record, outputs, run, torch.stack(expected))
     except ModelError:
         return None
+
+
+def _match_record(item: Any, records: Records, graph: StepGraph, runs: list[tuple[dict, dict]]) -> Record | None:
+    """Return which layer's spikes or state a record is, in every step or in one, times a factor."""
+    if is_op(item):
+        layer, values = item.args[0], torch.stack([run.get(item, item.value).reshape(1, -1) for run, _ in runs])
+    else:
+        layer, values = item.op.args[0], torch.stack([stack_steps(known, item, graph) for _, known in runs])
+    for (name, state), record in records.known.items():
+        if name == layer:
+            factor = find_factor(values, record[:, item.step : item.step + 1] if is_op(item) else record)
+            if factor:
+                return Record(layer, state, factor)
+    return None
+
+
+def find_factor(values: torch.Tensor, record: torch.Tensor) -> float:
+    """Return the number by which values are the record's, or 0. Spikes may be worth more than 1."""
+    values = values.float()
+    if values.shape != record.shape:
+        return 0.0
+    if is_close(values, record):
+        return 1.0
+    factor = float((values * record).sum() / (record * record).sum().clamp(min=1e-12))
+    return factor if factor > 0 and is_close(values, factor * record) else 0.0
+
+
+def describe_missing(things: list[str], network: Network, returns: str) -> str:
+    """Return a sentence about things that a network lacks, and what the module returns; "" if nothing is missing."""
+    if not things:
+        return ""
+    outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
+    return (
+        f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
+        f"module's: the module returns {returns}; the network gives {outputs} in each step"
+    )
+
+
+def is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
+    """Return whether the tensor holds the entries of a record in order, times a positive number."""
+    tensor = tensor.detach().double().reshape(record.shape)
+    factor = (tensor * record).sum() / (record * record).sum()
+    return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
 
 
 def stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import count
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -15,20 +15,31 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.kinds import find_kind
-from nwcompile.frontend.torch.operators.own_operators import IN_TORCH
+from nwcompile.frontend.torch.operators.ops import (
+    Frame,
+    Op,
+    Site,
+    aten,
+    call_operator,
+    constant_op,
+    is_op,
+    list_leaves,
+    make_op,
+    map_leaves,
+    run_op,
+)
+from nwcompile.frontend.torch.operators.own_operators import IN_TORCH, INSIDE
 from nwcompile.nn.neurons import trace
 
 ERROR_CODE = "NW2307"
 COMPOSITE = "CompositeImplicitAutograd"
-aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+CHOICES = ("where", "masked_fill")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice, torch.where neither; train the network without it"
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
-NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
-PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
@@ -51,111 +62,14 @@ HERE = (
 )  # whose frames are not the user's
 
 
-class Frame(NamedTuple):
-    """One Python frame: file, line, and offset of the bytecode instruction."""
+@dataclass(eq=False)
+class Call:
+    """The `number`-th call of a layer: the tensors that it was given, and its place in the code."""
 
-    file: str
-    line: int
-    instruction: int
-
-
-class Site(NamedTuple):
-    """The place of an operator: the paths of the running modules, outermost first, and the frames, innermost first.
-
-    `n_inside`: the number of frames inside a part of the module; the others are of the module itself.
-    """
-
-    modules: tuple[str, ...]
-    frames: tuple[Frame, ...]
-    n_inside: int = 0
-
-    def __str__(self) -> str:
-        """Return the innermost line of the user's code, as `net.py:35`, or else the path of the module."""
-        frame = next((frame for frame in self.frames if not frame.file.startswith(PACKAGE)), None)
-        if frame is not None:
-            return f"{Path(frame.file).name}:{frame.line}"
-        return repr(self.path) if self.path else "the module"
-
-    @property
-    def path(self) -> str:
-        """Path of the innermost module."""
-        return self.modules[-1] if self.modules else ""
-
-
-@dataclass(eq=False, repr=False)
-class Op:
-    """One run of an ATen operator; operators among its arguments stand for their results.
-
-    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple), or
-    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments.
-    `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
-    """
-
-    name: str
-    func: Any
-    args: tuple
-    kwargs: dict
-    value: Any
+    layer: str
+    number: int
+    given: list[Op]
     site: Site
-    depends: bool
-    step: int = NEVER
-    serial: int = field(default_factory=count().__next__)  # order of creation
-
-    @property
-    def operands(self) -> list["Op"]:
-        """Operators among the arguments, in order."""
-        return [leaf for leaf in list_leaves((self.args, self.kwargs)) if is_op(leaf)]
-
-    @property
-    def is_spike(self) -> bool:
-        """Whether the result is a truth value as a number."""
-        return self.name == "_to_copy" and self.operands[0].value.dtype == torch.bool
-
-
-def is_op(value) -> bool:
-    """Return whether a value is an operator."""
-    return isinstance(value, Op)
-
-
-def map_leaves(change: Callable[[Any], Any], arguments: Any) -> Any:
-    """Return an operator's arguments, tuples, lists and dicts, with each leaf changed; torch's own map is slower."""
-    if type(arguments) in (tuple, list):
-        return type(arguments)([map_leaves(change, a) for a in arguments])
-    if type(arguments) is dict:
-        return {name: map_leaves(change, a) for name, a in arguments.items()}
-    return change(arguments)
-
-
-def list_leaves(arguments: Any) -> list:
-    """Return the leaves of an operator's arguments, in order."""
-    leaves: list = []
-    map_leaves(leaves.append, arguments)
-    return leaves
-
-
-def make_op(func, args: tuple, kwargs: dict, value, site: Site) -> Op:
-    """Return an operator that depends on what its operands depend on."""
-    name = "getitem" if func is None else func.overloadpacket.__name__
-    op = Op(name=name, func=func, args=args, kwargs=kwargs, value=value, site=site, depends=False)
-    operands = op.operands
-    return replace(op, depends=any(o.depends for o in operands), step=max((o.step for o in operands), default=NEVER))
-
-
-def run_op(func, args: tuple, kwargs: dict, site: Site) -> Op:
-    """Run an operator on the values of its operands; `func` None takes an entry of a tuple."""
-    return make_op(func, args, kwargs, call_operator(func, args, kwargs), site)
-
-
-def call_operator(func, args, kwargs: dict, find_value: Callable[[Op], Any] = lambda op: op.value) -> Any:
-    """Return an operator's result on the values of its operands, without gradients."""
-    plain, named = map_leaves(lambda a: find_value(a) if is_op(a) else a, (args, kwargs))
-    with torch.no_grad():
-        return plain[0][plain[1]] if func is None else func(*plain, **named)
-
-
-def constant_op(value: torch.Tensor, site: Site) -> Op:
-    """Return an operator that stands for a tensor that does not depend on the example."""
-    return Op(name="constant", func=None, args=(), kwargs={}, value=value, site=site, depends=False)
 
 
 @dataclass(eq=False)
@@ -208,6 +122,8 @@ class OperatorRecorder(TorchDispatchMode):
     ):
         super().__init__()
         self.paths, self.layers, self.takes_choices = paths, layers or {}, takes_choices
+        self.calls: list[Call] = []  # of layers, in order
+        self.reads: list[Site] = []  # places at which Python reads a value that depends on the example
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
@@ -228,19 +144,19 @@ class OperatorRecorder(TorchDispatchMode):
 
     def record(self, run, *args) -> Any:
         """Return the result of `run(*args)` with operators instead of tensors."""
-        hooks = torch.nn.modules.module
-        enter = hooks.register_module_forward_pre_hook(self._enter_module)
-        leave = hooks.register_module_forward_hook(self._leave_module)
-        try:
-            with torch.no_grad(), trace.watch_reads(self._refuse_read), self:
-                result = self._take_spikes(run(*args))
-        finally:
-            enter.remove()
-            leave.remove()
+        with ExitStack() as stack:
+            for module in self.paths:
+                stack.callback(module.register_forward_pre_hook(self._enter_module).remove)
+                stack.callback(module.register_forward_hook(self._leave_module, with_kwargs=True).remove)
+            for context in (torch.no_grad(), trace.watch_reads(self._refuse_read), self):
+                stack.enter_context(context)
+            result = self._take_spikes(run(*args))
         for pick in self.picks.values():
             if not pick.is_used:
                 raise self._refuse_picking(pick.site)
-        return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
+        result = pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
+        self.ops = _expand_fixed_choices(self.ops)
+        return [_drop_states(step) for step in result] if type(result) is list else _drop_states(result)
 
     def _take_spikes(self, result: Any) -> Any:
         """Return a module's result, or those of its steps, without the states of the layer that ends it."""
@@ -253,12 +169,12 @@ class OperatorRecorder(TorchDispatchMode):
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
         pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
-        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._is_record(pair[0]))
+        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._follows_layer(pair[0]))
         if module in self.layers:
             self.inside.append(self.layers[module])
         return (pair[0],) if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
-    def _leave_module(self, module: torch.nn.Module, args: tuple, result: Any) -> None:
+    def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
         if type(result) is tuple and find_kind(module) is not None:
             self.pairs[id(result)] = result
@@ -266,15 +182,27 @@ class OperatorRecorder(TorchDispatchMode):
             layer = self.inside.pop()
             if not self.inside:
                 with _disable_current_modes():
-                    self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))))
+                    given = [
+                        t for t in pytree.tree_leaves((args, list(kwargs.values()))) if isinstance(t, torch.Tensor)
+                    ]
+                    number = sum(call.layer == layer for call in self.calls)
+                    self.calls.append(Call(layer, number, [self._find_op(t) for t in given], self._find_site()))
+                    self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
                     self._hold_records(layer, {**vars(module), **module._buffers, **vars(module).get("_memories", {})})
 
-    def _hold_records(self, layer: str, tensors: dict[Any, Any]) -> None:
-        """Record the tensors among these that the layer made, as what it gives at their places."""
+    def _hold_records(self, layer: str, tensors: dict[Any, Any], are_steps: bool = False) -> None:
+        """Record the tensors among these that the layer made, as what it gives at their places, or in their steps."""
         for place, tensor in tensors.items():
             if isinstance(tensor, torch.Tensor) and id(tensor) in self.hidden and not self._is_record(tensor):
                 op = replace(constant_op(_copy_value(tensor), self._find_site()), name="record", args=(layer, place))
+                op.kwargs = {"call": len(self.calls) - 1}
+                if are_steps:
+                    op.args, op.kwargs = (layer, 0), {**op.kwargs, "step": place}
                 self._hold(tensor, Held(self._add(replace(op, depends=True))))
+
+    def _follows_layer(self, tensor) -> bool:
+        """Return whether a value is computed after the first call of a layer that is not looked into."""
+        return bool(self.calls) and id(tensor) in self.held and self.held[id(tensor)].op.depends
 
     def _is_record(self, tensor) -> bool:
         return id(tensor) in self.held and self.held[id(tensor)].op.name == "record"
@@ -283,7 +211,7 @@ class OperatorRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if self.inside:
-            result = func(*args, **kwargs)
+            result = INSIDE.get(str(func), func)(*args, **kwargs)
             for tensor in pytree.tree_leaves(result):
                 if isinstance(tensor, torch.Tensor):
                     self.hidden[id(tensor)] = self.inside[0]
@@ -305,8 +233,10 @@ class OperatorRecorder(TorchDispatchMode):
             self._hold(result, Held(given[0][0]))
             self.picks[id(result)] = Pick(given[0][1][0], site)
             return result
-        if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
-            raise self._refuse_picking(site) if name in ("index", "nonzero") else self._refuse_reading(site)
+        if _reads_value(func, *given):
+            self.reads.append(site)
+            if not (self.layers and name in READS_VALUE):
+                raise self._refuse_picking(site) if name in ("index", "nonzero") else self.refuse_reading(site)
         result = func(*args, **kwargs)
         if "empty" in name and isinstance(result, torch.Tensor):
             result.zero_()  # what memory holds by chance may be no number
@@ -407,10 +337,12 @@ class OperatorRecorder(TorchDispatchMode):
         raise ModelError(f"{self._find_site()}: assigning .data or set_ cannot be followed; assign a new tensor")
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
-        if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:
-            raise self._refuse_reading(self._find_site())
+        if id(tensor) in self.held and self._find_op(tensor).depends:
+            self.reads.append(self._find_site())
+            if not self.layers:
+                raise self.refuse_reading(self.reads[-1])
 
-    def _refuse_reading(self, site: Site) -> ModelError:
+    def refuse_reading(self, site: Site) -> ModelError:
         return ModelError(
             f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
             "input; a chip runs the same operations for every input; "
@@ -554,10 +486,66 @@ class OperatorRecorder(TorchDispatchMode):
         raise ModelError(f"{site}: a write in place through torch's {name} cannot be followed; make a new tensor")
 
 
-def find_raising_site(error: Exception) -> Site:
-    """Return the innermost line of the user's code that raised an exception."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__) if _is_users(frame)]
-    return Site((), tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in frames[-1:]))
+def _expand_fixed_choices(ops: list[Op]) -> list[Op]:
+    """Return operators in which each choice by a mask that no input changes is a sum of products with 0 and 1.
+
+    The first mask of a state may be fixed although its later ones, of the same line of code, are not.
+    """
+
+    def find_line(op: Op) -> tuple:
+        return op.site.modules, op.site.frames[:1]  # the first step may be called from another place
+
+    masks = {op: op.args[op.name == "masked_fill"] for op in ops if op.name in CHOICES and len(op.args) == 3}
+    changing = {find_line(op) for op, mask in masks.items() if mask.depends}
+    expanded: list[Op] = []
+    for op in ops:
+        if op in masks and op.depends and find_line(op) not in changing and op.value.is_floating_point():
+            expanded += _multiply_choice(op, masks[op].value)
+        expanded.append(op)
+    return expanded
+
+
+def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
+    """Make a choice a sum of products; return their operators. A choice of a number that is not finite stays."""
+    x, other = (choice.args[0], choice.args[2]) if choice.name == "masked_fill" else (choice.args[2], choice.args[1])
+    made: list[Op] = []
+    terms: list[Op] = []
+
+    def hold(value: Any) -> Op:
+        if not is_op(value):
+            made.append(constant_op(torch.as_tensor(value).to(choice.value.dtype), choice.site))
+        return value if is_op(value) else made[-1]
+
+    for factors in ((x, ~mask), (other, mask)):
+        pair = tuple(map(hold, factors))
+        if not all(factor.depends or factor.value.isfinite().all() for factor in pair):
+            return []
+        terms.append(run_op(aten.mul.Tensor, pair, {}, choice.site))
+        terms[-1].serial = choice.serial  # it runs where the choice did
+        made.append(terms[-1])
+    total = make_op(aten.add.Tensor, tuple(terms), {}, choice.value, choice.site)
+    choice.name, choice.func, choice.args, choice.kwargs = total.name, total.func, total.args, {}
+    return made
+
+
+def _drop_states(result: Any, depth: int = 0) -> Any:
+    """Return a result without the states of layers that tuples inside of tuples hold for the next call."""
+    if isinstance(result, dict):
+        return {name: _drop_states(part, depth + 1) for name, part in result.items()}
+    if isinstance(result, list | tuple):
+        parts = [_drop_states(part, depth + 1) for part in result]
+        return tuple(parts) if isinstance(result, tuple) else parts
+    is_state = is_op(result) and result.name == "record" and result.args[1] != 0
+    return None if is_state and depth > 1 else result
+
+
+def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
+    """Return the innermost line of the user's code that raised an exception, and the part of the module."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    users = [frame for frame in frames if _is_users(frame)]
+    paths = {id(part): path for path, part in module.named_modules()}
+    modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
+    return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
 
 
 def _is_users(frame: FrameType) -> bool:

@@ -5,10 +5,9 @@ from dataclasses import replace
 import networkx as nx
 import torch
 
-from nwcompile.frontend.torch.operators.connect import MOVES
-from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value, run_node
+from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, find_first_value, run_node
 from nwcompile.frontend.torch.operators.neurons import find_cores, is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.record import aten, constant_op, make_op
+from nwcompile.frontend.torch.operators.ops import aten, constant_op, make_op
 from nwcompile.frontend.torch.operators.roll import ENTRY, compute_before
 from nwcompile.frontend.torch.operators.unroll import REGISTER
 

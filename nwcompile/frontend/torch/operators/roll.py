@@ -20,11 +20,13 @@ from nwcompile.frontend.torch.operators.graph import (
     is_ref,
     run_node,
 )
-from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op, list_leaves, map_leaves
+from nwcompile.frontend.torch.operators.ops import NEVER, Op, aten, constant_op, is_op, list_leaves, map_leaves
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
 COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
+SOURCES = ("input", "record")
+FED = "fed"  # what a layer that is not looked into is given
 ENTRY = "entry"  # of a map of the input, each of which is what one step takes
 MIN_EQUAL = 2  # steps with the same operators
 
@@ -72,6 +74,7 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, u
 def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped."""
     simple: dict[Op, Op] = {}
+    looks_inside = all(op.name != FED for op in outputs)
     waiting = list(outputs)
     while waiting:
         op = waiting[-1]
@@ -81,7 +84,7 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
             continue
         waiting.pop()
         if op not in simple:
-            simple[op] = _simplify_op(op, simple) if op.depends else op
+            simple[op] = _simplify_op(op, simple, looks_inside) if op.depends else op
     outputs = [simple[op] for op in outputs]
     used, waiting = set(), list(outputs)
     while waiting:
@@ -89,7 +92,8 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
         if op in used:
             continue
         used.add(op)
-        if torch.Tag.nondeterministic_seeded in getattr(op.func, "tags", ()):
+        is_drawn = torch.Tag.nondeterministic_seeded in getattr(op.func, "tags", ())
+        if is_drawn and op.kwargs.get("generator") is None:  # a generator of the module's own has a seed
             raise ModelError(
                 f"{op.site}: torch's {op.name} draws random numbers; backends must agree, so that a chip draws none; "
                 "leave the noise out in eval mode"
@@ -100,12 +104,17 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
 
 
-def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
+def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
+    """Return an operator without copies and views of views.
+
+    `looks_inside`: whether layers of known classes are imported by their operators.
+    """
     args, kwargs = map_leaves(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs))
     first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
     factors = [simple[o] for o in op.operands]
-    has_no_weights = op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
-    if has_no_weights or (factors and not any(o.depends for o in factors)):  # recurrence of a layer that has none
+    # The recurrence of a layer that has none is a product with zeros.
+    is_zero = looks_inside and op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
+    if is_zero or (factors and not any(o.depends for o in factors)):
         return constant_op(op.value, op.site)
     if first is not None and isinstance(op.value, torch.Tensor):
         is_same_type = first.value.dtype == op.value.dtype
@@ -175,6 +184,8 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
             _verify_operands(steps[t][i], node, first, place)
         if node.name == "input":
             node.values = dict(enumerate(inputs))
+        if node.name == "record":
+            node.values = {op.step: op for op in ops if op.name == "record" and op.args == node.op.args}
         if node.name == ENTRY:
             node.values = {op.step: op for op in ops if op.name == ENTRY and op.operands == node.op.operands}
     _follow_back(nodes, first, n_steps)
@@ -195,8 +206,8 @@ def _align_neurons(ops: list[Op], outputs: set[Op], inputs: list[Op], error: Mod
 
     If the neurons differ from step to step, they may take entries of one map as steps; otherwise raises `error`.
     """
-    for is_last in (lambda node: node.is_message, lambda node: node.is_spike):
-        needed = find_operands([op for op in ops if is_last(Node(op))])
+    for is_last in (lambda node: node.is_message, lambda node: node.is_spike, lambda node: False):
+        needed = find_operands([op for op in ops if op.name == FED or is_last(Node(op))])
         rest = [op for op in ops if op not in needed]
         if not needed or not rest:
             continue
@@ -259,8 +270,8 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
         return now - value.step, place[value] * (value.step == now)
 
     def describe_op(op: Op, now: int) -> tuple:
-        if op.name == "input":
-            return ("input",)
+        if op.name in SOURCES:
+            return (op.name, *(op.args if op.name == "record" else ()))
         leaves = op.operands if op.name == ENTRY else list_leaves((op.args, op.kwargs))
         return (str(op.func), *(describe(a, now) for a in leaves))
 
@@ -296,6 +307,7 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
                 )
     pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
     op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
+    op = op.operands[0] if op is not None and op.name == FED else op
     where = "" if op is None else f"{op.site}: torch's {op.name}: "
     return DifferentStepsError(
         f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
@@ -316,7 +328,8 @@ def _hash_value(value, hashes: dict) -> Any:
         return repr(value.value if is_op(value) else value)
     if value not in hashes:
         constant = value.value.detach()
-        bits = (constant + 0 if constant.is_floating_point() else constant).contiguous().cpu().numpy().tobytes()
+        numbers = constant.float() if constant.dtype == torch.bfloat16 else constant
+        bits = (numbers + 0 if numbers.is_floating_point() else numbers).contiguous().cpu().numpy().tobytes()
         hashes[value] = str(value.value.dtype), tuple(value.value.shape), hash(bits)
     return hashes[value]
 
@@ -398,7 +411,7 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes:
             ref.node = merged.get(ref.node, ref.node)
         leaves = list_leaves((node.args, node.kwargs))
         key = (str(node.op.func), *((id(a.node), a.delay) if is_ref(a) else _hash_value(a, hashes) for a in leaves))
-        if node.name != "input" and key in kept:
+        if node.name not in SOURCES and key in kept:
             merged[node] = kept[key]
             kept[key].values = {**node.values, **kept[key].values}
             nodes.remove(node)

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import Op, aten, constant_op, is_op, make_op
+from nwcompile.frontend.torch.operators.ops import Op, aten, constant_op, is_op, make_op
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps, set_times
 
 if TYPE_CHECKING:
     from nwcompile.frontend.torch.operators.unroll import Unroller
 
 ERROR_CODE = "NW2307"
+NO_STATISTICS = (
+    "torch's batch_norm without running statistics is a norm over the samples of a batch, which no weight can hold; "
+    "set track_running_stats=True, and train again"
+)
 
 # Operators that choose steps.
 
@@ -154,12 +158,8 @@ def _pad(do: "Unroller", op: Op, steps: Steps, pads, value=0) -> Steps:
         raise do.make_refusal("padding of an axis that holds steps and entries", "pad before they are merged")
     entries = [do.emit(op.func, e, pads, value) for e in steps.entries] if any(pads) else steps.entries
     missing = constant_op(torch.full_like(entries[0].value, value), op.site)
-    return replace(steps, entries=[missing] * before + entries + [missing] * after)
-
-
-def _map_each(do: "Unroller", op: Op, steps: Steps, *rest) -> Steps:
-    """Unroll an operator that never mixes the first axes."""
-    return do.map_steps(steps, lambda e: do.emit(op.func, e, *rest))
+    entries = [missing] * before + entries[max(0, -before) :]  # a negative padding leaves out steps
+    return replace(steps, entries=entries[: len(entries) + min(0, after)] + [missing] * after)
 
 
 # Operators that add up entries.
@@ -244,12 +244,15 @@ def _pool_adaptively(do: "Unroller", op: Op, steps: Steps, size) -> Steps | None
     return do.map_steps(steps, lambda e: do.emit(op.func, e, size))
 
 
-def _batch_norm(do: "Unroller", op: Op, steps: Steps, *rest) -> Any:
+def _batch_norm(do: "Unroller", op: Op, steps: Steps, weight, bias, mean, variance, is_training: bool, *rest) -> Any:
     if steps.axis == 1:
         raise do.make_refusal(
             "a norm has its own numbers for each step", "use one BatchNorm for all steps: a chip has one weight"
         )
-    return _unpack_parts(do, [do.emit(op.func, e, *rest) for e in steps.entries], steps)
+    if is_training:
+        raise ModelError(f"{op.site}: {NO_STATISTICS}")
+    numbers = (weight, bias, mean, variance, is_training, *rest)
+    return _unpack_parts(do, [do.emit(op.func, e, *numbers) for e in steps.entries], steps)
 
 
 # Operators of several tensors.
@@ -428,7 +431,6 @@ OF_STEPS: dict[str, Callable] = {  # of operators whose first operand has steps
     "convolution": _convolve,
     **dict.fromkeys(("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
     "native_batch_norm": _batch_norm,
-    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), _map_each),
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _pool_adaptively),
 }
 OF_SEVERAL: dict[str, Callable] = {

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nwcompile.frontend.torch.operators.record import Op, aten, list_leaves, make_op
+import torch
+
+from nwcompile.frontend.torch.operators.ops import Op, aten, list_leaves, make_op
 
 
 class Layout(NamedTuple):
@@ -55,6 +57,15 @@ def set_times(entries: list[Op], n_steps: int) -> list[Op]:
         return entries
     moved = (make_op(aten.reshape.default, (e, list(e.value.shape)), {}, e.value, e.site) for e in entries)
     return [replace(m, step=t) if e.depends else e for t, (e, m) in enumerate(zip(entries, moved, strict=True))]
+
+
+def cut_value(value: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:
+    """Return the part of each step of a tensor with this layout; None if it has no axis of steps."""
+    axis, n, left, right = layout
+    if value.ndim <= axis or value.shape[axis] != n * left * right:
+        return None
+    parts = value.unflatten(axis, (left, n, right)).unbind(axis + 1)
+    return [part.flatten(axis, axis + 1) for part in parts]
 
 
 def find_steps(value) -> list[Steps]:

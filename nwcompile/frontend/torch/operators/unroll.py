@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import (
+from nwcompile.frontend.torch.operators.ops import (
     NEVER,
-    RESHAPES,
     Op,
     Site,
     aten,
@@ -26,8 +25,9 @@ from nwcompile.frontend.torch.operators.record import (
     make_op,
     map_leaves,
 )
+from nwcompile.frontend.torch.operators.record import RESHAPES, Call
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
-from nwcompile.frontend.torch.operators.steps import Steps, find_steps
+from nwcompile.frontend.torch.operators.steps import Steps, cut_value, find_steps
 
 ERROR_CODE = "NW2307"
 REGISTER = "register"  # a value that is used in the first steps, and then is 0
@@ -44,10 +44,6 @@ SAME_SHAPE = frozenset(
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
 NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
-NO_STATISTICS = (
-    "torch's batch_norm without running statistics is a norm over the samples of a batch, which no weight can hold; "
-    "set track_running_stats=True, and train again"
-)
 NO_MAP = {  # what operators do that no weights can
     **dict.fromkeys(
         (
@@ -62,6 +58,10 @@ NO_MAP = {  # what operators do that no weights can
     "native_layer_norm": NORM,
     "native_group_norm": NORM,
 }
+OF_MEANS = (  # maps that may be applied before a mean over the steps
+    "addmm", "mm", "convolution", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "t", "transpose",
+    "mul", "div",
+)  # fmt: skip
 COPIES = (
     "repeat", "expand", "stack", "cat", "unsqueeze", "select_scatter", "slice_scatter", "clone", "detach", "alias",
 )  # fmt: skip
@@ -76,37 +76,36 @@ class Repeat:
     written: tuple[bool, ...]
 
 
-def unroll_steps(ops: list[Op], time_axis: int | None) -> tuple[dict[Op, Any], list[Op]]:
+@dataclass(eq=False)
+class Mean:
+    """The mean of `entries` over all steps."""
+
+    entries: list[Op]
+    site: Site
+
+
+def unroll_steps(ops: list[Op], time_axis: int | None, calls: list[Call]) -> tuple[dict[Op, Any], list[Op]]:
     """Return what every recorded operator becomes (an operator, `Steps`, or a list of these), and each step's input.
 
     `time_axis`: the axis of steps of the input; None if the module repeats its input, or loops with the same input.
-    Raises ModelError, naming the place, for an operator that mixes steps in a way that no neuron or delay can.
+    `calls`: those of layers that are not looked into. Raises ModelError, naming the place, for an operator that mixes
+    steps in a way that no neuron or delay can.
     """
-    unroller = Unroller(time_axis, ops)
+    unroller = Unroller(time_axis, ops, calls)
     for op in ops:
         unroller.known[op] = unroller.unroll_op(op)
+    for op, value in list(unroller.known.items()):
+        unroller.site = op.site
+        unroller.known[op] = unroller.resolve_mean(value)
     given = unroller.known[ops[0]]
     return unroller.known, given.entries if isinstance(given, Steps) else [given] * unroller.n_steps
-
-
-def unroll_after(ops: list[Op], given: dict[Op, Any], n_steps: int) -> dict[Op, Any]:
-    """Return what every operator behind those of `given` becomes; these have become its values."""
-    unroller = Unroller(None, [])
-    unroller.n_steps = n_steps
-    unroller.known |= given
-    for op in ops:
-        for constant in (o for o in op.operands if not o.depends):
-            unroller.known[constant] = constant
-        if op not in given:
-            unroller.known[op] = unroller.unroll_op(op)
-    return unroller.known
 
 
 class Unroller:
     """Maps recorded operators to those of single steps."""
 
-    def __init__(self, time_axis: int | None, ops: list[Op]):
-        self.time_axis = time_axis
+    def __init__(self, time_axis: int | None, ops: list[Op], calls: list[Call]):
+        self.time_axis, self.calls = time_axis, calls
         self.known: dict[Op, Any] = {}
         self.sliced: dict[tuple, Op] = {}  # constants along the axis of steps, cut into steps
         self.site = Site((), ())
@@ -114,6 +113,7 @@ class Unroller:
         self.repeats: dict[Op, Repeat] = {}
         self.n_steps = 0
         self.last_spike = max((op.serial for op in ops if op.depends and op.is_spike), default=NEVER)
+        self.last_record = max((op.serial for op in ops if op.name == "record"), default=NEVER)
         self.mixed = {
             op.site for op in ops if op.name in JOINS and len({(o.name, o.site) for o in op.operands if o.depends}) > 1
         }
@@ -122,8 +122,14 @@ class Unroller:
         else:
             self.repeats = find_repeats(ops)
             self.n_steps = next((len(repeat.written) for repeat in self.repeats.values()), 0)
+            counts = set(Counter(call.layer for call in calls).values())
             if not self.repeats:
                 self.n_steps, self.steps = count_loops(ops)
+                n_calls = max(counts) if len(counts) == 1 else self.n_steps
+                if n_calls > max(self.n_steps, 1):  # the code runs the first step before its loop, or has two loops
+                    is_first_apart = n_calls == self.n_steps + 1
+                    self.steps = {op: step + 1 for op, step in self.steps.items()} if is_first_apart else {}
+                    self.n_steps = n_calls
 
     def unroll_op(self, op: Op) -> Any:
         """Return what a recorded operator becomes."""
@@ -132,14 +138,26 @@ class Unroller:
             return self._unroll_input(op)
         if not op.depends:
             return op
+        if op.name == "record":
+            return self._unroll_record(op)
         args, kwargs = map_leaves(lambda a: self.known[a] if is_op(a) else a, (op.args, op.kwargs))
+        is_of_mean = op.name in OF_MEANS and sum(o.depends for o in op.operands) == 1
+        if not is_of_mean or (op.name == "div" and not isinstance(args[0], Mean)):
+            args, kwargs = map_leaves(self.resolve_mean, (args, kwargs))
         if op.name == "getitem":
             return args[0][args[1]] if isinstance(args[0], list | tuple) else self.emit(None, *args)
         if op in self.repeats:
             return self._repeat_input(op, self.repeats[op])
         rule = OF_STEPS.get(op.name) if isinstance(args[0], Steps) else None
         rule = rule or OF_SEVERAL.get(op.name)
-        result = None if rule is None else rule(self, op, *args, **kwargs)
+        result = self._follow_mean(op, args, kwargs)
+        if result is None and rule is not None:
+            try:
+                result = rule(self, op, *args, **kwargs)
+            except ModelError:
+                if not self.calls or op.serial < max(self.last_spike, self.last_record):
+                    raise
+                args, kwargs = map_leaves(self.join_steps, (args, kwargs))  # the host may join steps behind all layers
         if result is not None:
             return self._verify_order(result)
         given = find_steps((args, kwargs))
@@ -191,6 +209,39 @@ class Unroller:
         parts = enumerate(op.value.unbind(axis))
         return Steps([replace(op, value=part.unsqueeze(axis), step=t, args=(t,)) for t, part in parts], axis)
 
+    def _unroll_record(self, op: Op) -> Any:
+        """Return what a layer gives: in every step, if it was given all steps; a state without steps is the last."""
+        call = self.calls[op.kwargs["call"]]
+        fed = self.known[call.given[0]]
+        if not isinstance(fed, Steps):
+            return replace(op, step=call.number)
+        parts = None if "step" in op.kwargs else cut_value(op.value, fed.layout)
+        if parts is None:
+            return replace(op, step=op.kwargs.get("step", len(fed.entries) - 1))
+        return replace(fed, entries=[replace(op, value=part, step=t) for t, part in enumerate(parts)])
+
+    def _follow_mean(self, op: Op, args: tuple, kwargs: dict) -> "Mean | None":
+        """Return the mean over the steps of known layers, and of maps of it, which are applied in every step."""
+        means = [a for a in args if isinstance(a, Mean)]
+        if means:
+            steps = range(self.n_steps)
+            rows = [tuple(a.entries[t] if isinstance(a, Mean) else a for a in args) for t in steps]
+            return Mean([self.emit(op.func, *row, **kwargs) for row in rows], self.site)
+        first = args[0]
+        axes = args[1] if len(args) > 1 else None
+        is_mean = op.name == "mean" and self.calls and isinstance(first, Steps) and isinstance(axes, list | tuple)
+        if not is_mean or first.n_inside != 1 or [axis % len(first.shape) for axis in axes or ()] != [first.axis]:
+            return None
+        rest = args[1:]
+        return Mean([self.emit(op.func, e, *rest, **kwargs) for e in first.entries], self.site)
+
+    def resolve_mean(self, value: Any) -> Any:
+        """Return a mean over the steps as an operator, which only the last step knows."""
+        if not isinstance(value, Mean):
+            return value
+        stacked = self.emit(aten.stack.default, value.entries, 0)
+        return self.emit(aten.mean.dim, stacked, [0])
+
     def _repeat_input(self, op: Op, repeat: Repeat) -> Steps:
         axis, one = repeat.axis, list(op.value.shape)
         one[axis] = 1
@@ -204,10 +255,16 @@ class Unroller:
 
     def unroll_elementwise(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
-        if op.name in NO_MAP and op.serial < self.last_spike:
+        if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
+        if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
+            return self.map_steps(
+                given[0],
+                lambda e: self.emit(op.func, *map_leaves(lambda a: e if isinstance(a, Steps) else a, args), **kwargs),
+            )
         if not is_entrywise(op):
-            return self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
+            alone = self._unroll_alone(op, args, kwargs, given)
+            return alone or self.emit(op.func, *map_leaves(self.join_steps, args), **kwargs)
         first = given[0]
         place = first.axis - len(first.shape)  # from the end, as broadcasting aligns
         for steps in given:
@@ -222,6 +279,38 @@ class Unroller:
             row, named = map_leaves(pick, (args, kwargs))
             entries.append(self.emit(op.func, *row, **named))
         return replace(first, entries=entries, axis=op.value.ndim + place)
+
+    def _unroll_alone(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | None:
+        """Unroll an operator that gives each step alone what it gives all steps at once, on drawn values; else None."""
+        steps, axis, n = given[0], given[0].axis, len(given[0].entries)
+        if len(given) > 1 or steps.n_inside > 1 or not isinstance(op.value, torch.Tensor):
+            return None
+        dtype = steps.entries[0].value.dtype
+        drawn = torch.randn(steps.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+        def fill(part, t: int) -> tuple:
+            def cut(value):
+                if isinstance(value, Steps):
+                    return part
+                has_steps = is_op(value) and not value.depends and [*value.value.shape] == steps.shape
+                return constant_op(value.value.narrow(axis, t, 1), value.site) if has_steps else value
+
+            return map_leaves(cut, (args, kwargs))
+
+        try:
+            whole = call_operator(op.func, *map_leaves(lambda a: drawn if isinstance(a, Steps) else a, (args, kwargs)))
+            parts = [call_operator(op.func, *fill(drawn.narrow(axis, t, 1), t)) for t in range(n)]
+        except (RuntimeError, IndexError):
+            return None
+        for place, size in enumerate(whole.shape):
+            if size == n == sum(p.shape[place] for p in parts if p.ndim == whole.ndim):
+                joined = torch.cat(parts, place)
+                if torch.equal(joined, whole):
+                    rows = (fill(entry, t) for t, entry in enumerate(steps.entries))
+                    return replace(
+                        steps, entries=[self.emit(op.func, *row, **named) for row, named in rows], axis=place
+                    )
+        return None
 
     def _pick_step(self, value, t: int, place: int, first: Steps, op: Op):
         """Return an operand of an elementwise operator in step t; one tensor along the steps is cut."""

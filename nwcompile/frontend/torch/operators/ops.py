@@ -1,0 +1,120 @@
+"""An operator that a module runs, with its arguments, value and place in the code."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+aten = torch.ops.aten
+NEVER = -1  # step of an operator that depends on no step
+PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
+
+
+class Frame(NamedTuple):
+    """One Python frame: file, line, and offset of the bytecode instruction."""
+
+    file: str
+    line: int
+    instruction: int
+
+
+class Site(NamedTuple):
+    """The place of an operator: the paths of the running modules, outermost first, and the frames, innermost first.
+
+    `n_inside`: the number of frames inside a part of the module; the others are of the module itself.
+    """
+
+    modules: tuple[str, ...]
+    frames: tuple[Frame, ...]
+    n_inside: int = 0
+
+    def __str__(self) -> str:
+        """Return the innermost line of the user's code, as `net.py:35`, or else the path of the module."""
+        frame = next((frame for frame in self.frames if not frame.file.startswith(PACKAGE)), None)
+        if frame is not None:
+            return f"{Path(frame.file).name}:{frame.line}"
+        return repr(self.path) if self.path else "the module"
+
+    @property
+    def path(self) -> str:
+        """Path of the innermost module."""
+        return self.modules[-1] if self.modules else ""
+
+
+@dataclass(eq=False, repr=False)
+class Op:
+    """One run of an ATen operator; operators among its arguments stand for their results.
+
+    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple), or
+    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments.
+    `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
+    """
+
+    name: str
+    func: Any
+    args: tuple
+    kwargs: dict
+    value: Any
+    site: Site
+    depends: bool
+    step: int = NEVER
+    serial: int = field(default_factory=count().__next__)  # order of creation
+
+    @property
+    def operands(self) -> list["Op"]:
+        """Operators among the arguments, in order."""
+        return [leaf for leaf in list_leaves((self.args, self.kwargs)) if is_op(leaf)]
+
+    @property
+    def is_spike(self) -> bool:
+        """Whether the result is a truth value as a number."""
+        return self.name == "_to_copy" and self.operands[0].value.dtype == torch.bool
+
+
+def is_op(value) -> bool:
+    """Return whether a value is an operator."""
+    return isinstance(value, Op)
+
+
+def map_leaves(change: Callable[[Any], Any], arguments: Any) -> Any:
+    """Return an operator's arguments, tuples, lists and dicts, with each leaf changed; torch's own map is slower."""
+    if type(arguments) in (tuple, list):
+        return type(arguments)([map_leaves(change, a) for a in arguments])
+    if type(arguments) is dict:
+        return {name: map_leaves(change, a) for name, a in arguments.items()}
+    return change(arguments)
+
+
+def list_leaves(arguments: Any) -> list:
+    """Return the leaves of an operator's arguments, in order."""
+    leaves: list = []
+    map_leaves(leaves.append, arguments)
+    return leaves
+
+
+def make_op(func, args: tuple, kwargs: dict, value, site: Site) -> Op:
+    """Return an operator that depends on what its operands depend on."""
+    name = "getitem" if func is None else func.overloadpacket.__name__
+    op = Op(name=name, func=func, args=args, kwargs=kwargs, value=value, site=site, depends=False)
+    operands = op.operands
+    return replace(op, depends=any(o.depends for o in operands), step=max((o.step for o in operands), default=NEVER))
+
+
+def run_op(func, args: tuple, kwargs: dict, site: Site) -> Op:
+    """Run an operator on the values of its operands; `func` None takes an entry of a tuple."""
+    return make_op(func, args, kwargs, call_operator(func, args, kwargs), site)
+
+
+def call_operator(func, args, kwargs: dict, find_value: Callable[[Op], Any] = lambda op: op.value) -> Any:
+    """Return an operator's result on the values of its operands, without gradients."""
+    plain, named = map_leaves(lambda a: find_value(a) if is_op(a) else a, (args, kwargs))
+    with torch.no_grad():
+        return plain[0][plain[1]] if func is None else func(*plain, **named)
+
+
+def constant_op(value: torch.Tensor, site: Site) -> Op:
+    """Return an operator that stands for a tensor that does not depend on the example."""
+    return Op(name="constant", func=None, args=(), kwargs={}, value=value, site=site, depends=False)
