@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from examples import mnist_snn
 from nwcompile.cli.outputs.progress import Progress
-from nwcompile.ir.shown import format_figure
+from nwcompile.ir.shown import format_figure, wrap_lines
 from nwcompile.report.text import board_text
 
 N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
@@ -53,30 +53,32 @@ def main() -> None:
     doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check)
 
     percent = {name: f"{100 * part:.1f} %" for name, part in accuracy.items()}
-    print(f"accuracy     float {percent['float']}, chip {percent['chip']} (1,000 test images)")
-    print(f"backends     {check}")
-    for line in figures(doc, run):
-        print(line)
-    print(f"verdict      {doc['verdict']}")
-    print(f"program      {args.out / 'net.nwc'}")
-    print(f"report       {args.out / 'report.html'}")
+    lines = {
+        "accuracy": f"float {percent['float']}, chip {percent['chip']} (1,000 test images)",
+        "backends": str(check),
+        **figures(doc, run),
+        "verdict": doc["verdict"],
+        "program": args.out / "net.nwc",
+        "report": args.out / "report.html",
+    }
+    print(*wrap_lines(f"{what:<12} {text}" for what, text in lines.items()), sep="\n")
     if not check.agree:
         sys.exit(1)
 
 
-def figures(doc: dict, run: nw.Run):
-    """Lines with step time, energy and work of a sample."""
+def figures(doc: dict, run: nw.Run) -> dict[str, str]:
+    """Return step time, energy and work of a sample, in words."""
     predicted, measured = (doc["time"]["rows"][row]["step_us"] for row in ("predicted", "measured"))
     time_basis, energy_basis = (doc[f"{name}_basis"]["text"] for name in ("time", "energy"))
-    yield f"step time    predicted {predicted:.3g} us, measured {measured:.3g} us ({time_basis})"
     energy = format_figure(doc["energy"]["sample_nj"], "nJ per inference", energy_basis, tells_basis=False)
-    yield f"energy       {energy}, cores only ({energy_basis})"
-    yield f"board        {board_text(doc['board'])}"
     work = {name: run.counters[name].sum() / run.n_samples for name in ("synops", "messages_out", "messages_in")}
-    yield (
-        f"work         {work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "
-        f"{work['messages_in']:.0f} received per inference, including input spikes"
-    )
+    return {
+        "step time": f"predicted {predicted:.3g} us, measured {measured:.3g} us ({time_basis})",
+        "energy": f"{energy}, cores only ({energy_basis})",
+        "board": board_text(doc["board"]),
+        "work": f"{work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "
+        f"{work['messages_in']:.0f} received per inference, including input spikes",
+    }
 
 
 def say(what: str, text: str) -> None:
