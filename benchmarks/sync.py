@@ -29,7 +29,7 @@ from nwcompile.passes.place.place import place
 
 PUBLISHED = {"speed": 1.86, "energy": 1.55}  # arXiv 2407.20947, abstract
 ASYNCHRONOUS = (4.1, 4.3)  # published speed without a barrier, on designs and nets of their own
-GRID_CORES, GRID_STEPS = 128, 20  # cores along each side of the grid
+GRID_CORES, GRID_STEPS = 128, 40  # cores along each side of the grid
 GRID_TILES = (4, 8, 16)  # neurons along each side of a core's part of the sheet
 GRID_BARRIER = {"1025": 66_000, "2049": 74_000}  # 0.8 us more for each doubling of the chips, as the chip file assumes
 MOST_STEPS = 100  # Of the nets that run by themselves, so that all cases end within minutes.
