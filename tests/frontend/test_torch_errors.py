@@ -135,6 +135,10 @@ IMAGE_ERRORS = [
         f"supported; {SUPPORTED}",
     ),
     (
+        lambda: nn.Sequential(lif(36), torch.nn.LPPool2d(1, 3), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
+        "'1': LPPool2d, which is given (6, 6) in a step, not [B, C, H, W]",
+    ),
+    (
         lambda: nn.Sequential(torch.nn.InstanceNorm2d(1), lif(36)),
         "'0': a norm has its own numbers for each step; use one BatchNorm for all steps: a chip has one weight",
     ),

@@ -29,7 +29,6 @@ NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta"
            "recurrent_weights", "steps")  # fmt: skip
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
-SAMPLE_NORMS = (torch.nn.LayerNorm, torch.nn.GroupNorm)
 SUPPORTED = (
     "supported between spiking layers: Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d, "
     "Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, "
@@ -38,37 +37,26 @@ SUPPORTED = (
     "products of spikes, matrix products, sums and means over axes, indexing, views, cat, stack"
 )
 
-NORMALIZES = (
-    "which divides by the spread of every sample and step, so that no weight can hold it; use BatchNorm, which is "
-    "folded into weights, and train again"
-)
 DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 
 class UnfollowableError(Exception):
-    """A module's call cannot be an operation; the text completes "is fed by '<path>' (<type>), ..."."""
+    """A module or operator cannot be an operation; the text is a clause that follows its name: "..., which ..."."""
 
 
-def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """Return the operation of `module` on a tensor of `shape` per step.
-
-    `one_step`: the tensor has one batch axis in front of `shape`. Raises UnfollowableError for unsupported calls.
-    """
+def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, ...]) -> Operation:
+    """Return the operation of `module` on a tensor of `shape` per step; raise UnfollowableError if it has none."""
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
-            return build_operation(kind, module, path, shape, one_step)
-    raise UnfollowableError(NORMALIZES if isinstance(module, SAMPLE_NORMS) else "which is not supported")
+            return build_operation(kind, module, path, shape)
+    raise UnfollowableError("which is not supported")
 
 
-def build_operation(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+def build_operation(kind: type, module, path: str, shape: tuple[int, ...]) -> Operation:
     """Return the operation of a module of class `kind`, or of any object with its attributes."""
     if len(shape) not in AXES[kind]:
         wanted = " or ".join(WANTED[n] for n in AXES[kind])
         raise UnfollowableError(f"which is given {shape} in a step, not {wanted}")
-    if kind not in EVERY_STEP and not one_step:
-        raise UnfollowableError(
-            "which is given all steps in one tensor; merge B and T before it, or call it step by step"
-        )
     return MAKERS[kind](module, path, shape)
 
 
@@ -379,7 +367,6 @@ AXES = {
     torch.nn.BatchNorm2d: (3,),
 }
 WANTED = {1: "[B, N]", 2: "[B, C, L]", 3: "[B, C, H, W]"}
-EVERY_STEP = (torch.nn.Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d)
 
 
 def delay_connections(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:

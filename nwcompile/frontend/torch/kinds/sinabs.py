@@ -151,7 +151,7 @@ def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
     if isinstance(inner, torch.nn.Linear):
         flat = (inner.in_features,)
     try:
-        done = operation_from_module(inner, f"{layer}.rec_connect", flat, True)
+        done = operation_from_module(inner, f"{layer}.rec_connect", flat)
     except UnfollowableError as e:
         raise layer_error(module, layer, f"rec_connect is a {type(inner).__name__}, {e}") from None
     if done.has_bias:

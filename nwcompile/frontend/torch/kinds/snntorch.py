@@ -174,7 +174,7 @@ def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
         return ()
     inner = module.recurrent
     if isinstance(inner, torch.nn.Linear | torch.nn.Conv2d):
-        return operation_from_module(inner, f"{layer}.recurrent", shape, True).build_connections(layer, layer, 1, shape)
+        return operation_from_module(inner, f"{layer}.recurrent", shape).build_connections(layer, layer, 1, shape)
     return (Scale(layer, layer, read_numbers(module, layer, "V", inner.V, shape), delay=1),)
 
 

@@ -274,7 +274,7 @@ class Connector:
         x = node.refs[0]
         source = with_shape(self.look_up(x), tuple(x.node.shape[-3:]))
         given = SimpleNamespace(output_size=tuple(node.shape[-2:]))
-        operation = build_operation(torch.nn.AdaptiveAvgPool2d, given, self.name_place(node), source.shape, True)
+        operation = build_operation(torch.nn.AdaptiveAvgPool2d, given, self.name_place(node), source.shape)
         return Applied(operation, source, tuple(node.shape[-3:]))
 
     def _average(self, node: Node) -> Symbol | None:
@@ -292,11 +292,11 @@ class Connector:
         path, part = self.name_place(node), self.maps.get(node.op.site.path)
         is_1d = isinstance(part, of_one) or (part is None and node.refs[0].node.shape[-2] == 1)
         if not is_1d:
-            return build_operation(of_rows, given, path, source.shape, True), source, shape
+            return build_operation(of_rows, given, path, source.shape), source, shape
         last = {name: value[-1] if isinstance(value, tuple) else value for name, value in vars(given).items()}
         source, shape = with_shape(source, (source.shape[0], source.shape[-1])), (shape[0], shape[-1])
         path = path if part is not None else path.replace("pool2d", "pool1d")
-        return build_operation(of_one, SimpleNamespace(**last), path, source.shape, True), source, shape
+        return build_operation(of_one, SimpleNamespace(**last), path, source.shape), source, shape
 
     def _window(self, node: Node) -> tuple[Symbol, dict, tuple[int, ...]]:
         """Return the source `[C, H, W]` of a pooling, its numbers over H and W, and the shape of its result."""
@@ -441,7 +441,7 @@ class Connector:
         rows, n_in = x.node.shape
         given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
         shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
-        operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape, True)
+        operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape)
         return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 
     def _convolve(self, node: Node) -> Symbol | None:
@@ -469,7 +469,7 @@ class Connector:
             (1, True): torch.nn.ConvTranspose1d, (2, True): torch.nn.ConvTranspose2d,
         }  # fmt: skip
         shape = (x.node.shape[1], *(sizes[k] for k in kept))
-        operation = build_operation(kinds[len(kept), transposed], given, self.name_place(node), shape, True)
+        operation = build_operation(kinds[len(kept), transposed], given, self.name_place(node), shape)
         result = (node.shape[1], *(node.shape[2 + k] for k in kept))
         return operation.apply(with_shape(self.look_up(x), shape), result)[1]
 

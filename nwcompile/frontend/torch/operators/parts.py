@@ -13,6 +13,7 @@ from nwcompile.frontend.torch.kinds import explain_refusal, explain_unsupported,
 from nwcompile.frontend.torch.operations import (
     DELAYING,
     SUPPORTED,
+    UnfollowableError,
     affine_operation,
     build_operation,
     operation_from_module,
@@ -87,7 +88,7 @@ class Part:
         if weight is None:
             return fed
         given = SimpleNamespace(weight=weight, bias=None)
-        done = build_operation(torch.nn.Linear, given, f"{self.name}.weight", fed.shape, True)
+        done = build_operation(torch.nn.Linear, given, f"{self.name}.weight", fed.shape)
         return Applied(done, fed, (len(weight),))
 
     def connect_spikes(self, shape: tuple[int, ...]) -> Symbol:
@@ -99,7 +100,10 @@ class Part:
 
     def connect_delays(self, fed: Symbol, given: torch.Tensor) -> Symbol:
         """Return the symbol of what a delay gives; `given` is its value in one step."""
-        done = operation_from_module(self.module, self.name, fed.shape, self.lead in ("B", "B*T", "T*B"))
+        try:
+            done = operation_from_module(self.module, self.name, fed.shape)
+        except UnfollowableError as e:
+            raise ModelError(f"{self.name!r}: {type(self.module).__name__}, {e}", code="NW2301") from None
         return done.apply(fed, self._drop_lead(given))[1]
 
     def _drop_lead(self, value: torch.Tensor) -> tuple[int, ...]:
