@@ -15,12 +15,12 @@ from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, find_oper
 from nwcompile.frontend.torch.operators.neurons import is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.ops import is_op, map_leaves
 from nwcompile.frontend.torch.operators.record import OperatorRecorder
+from nwcompile.frontend.torch.operators.roll import COPIES
 from nwcompile.frontend.torch.operators.unroll import NO_MAP
 from nwcompile.nn import QuantizedReLU
 
 ERROR_CODE = "NW2305"
 CLIPS = {"relu": (0, inf), "hardtanh": (-1, 1), "clamp": (None, inf), "clamp_min": (None, inf)}  # by default
-COPIES = ("clone", "detach", "alias", "lift_fresh")  # operators that give their operand
 ON_HOST = ("_softmax", "_log_softmax", "sigmoid")  # operators that the host computes after the last layer
 CONVERTS = (
     "convert takes ReLUs (clipped ones and nn.QuantizedReLU too), every linear map between them, and softmax or "

@@ -11,7 +11,7 @@ from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators.ops import Op, is_op, list_leaves
 from nwcompile.frontend.torch.operators.readout import is_close
 from nwcompile.frontend.torch.operators.record import find_raising_site
-from nwcompile.frontend.torch.operators.roll import find_users
+from nwcompile.frontend.torch.operators.roll import COPIES, find_users
 from nwcompile.frontend.torch.operators.runs import draw_like, record_run
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
@@ -20,9 +20,8 @@ from nwcompile.sim import simulate
 ROUNDING = 1e-5  # of messages that are not whole numbers: torch's exp and tanh round otherwise
 MAX_ROUNDED = 0.02  # part of the entries that rounding may change
 COMPARISONS = ("record", "gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
-COPIES = ("clone", "_to_copy", "detach", "alias", "lift_fresh")  # that torch adds for some numbers of samples only
 REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
-COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES}
+COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES, "_to_copy"}  # torch adds copies for some numbers of samples only
 MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 

@@ -4,17 +4,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from math import isclose
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-import nwcompile
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import ModuleFailedError
+from nwcompile.frontend.torch.operators.ops import PACKAGE
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.readout import (
     CLOSE,
@@ -39,7 +38,6 @@ ROUNDED = 0.1  # part of a result that may differ: at most 0.07 in SpikingJelly'
 MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's code
 MOST_VALUES = 10_000_000  # of all neurons in all its steps
 DIFFERENT = "the module's code reads a value that depends on the input, and its result then differs from the network's"
-PACKAGE = str(Path(nwcompile.__file__).parent)
 Pair = tuple[torch.Tensor, torch.Tensor]  # a result, and the output that it may be a multiple of
 
 

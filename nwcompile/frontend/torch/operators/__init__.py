@@ -62,11 +62,12 @@ HALF = (torch.float16, torch.bfloat16)
 class Imported:
     """A network, and the module's spikes of each layer for the example and for drawn inputs `[S, T, *shape]`.
 
-    `n_states`: the number of states of all neurons. `lead`: the leading axes of the module's input. `parts`: those that
-    are not looked into. `has_own`: whether other neurons were found. `reads`: the place in the code that reads a value
-    which depends on the input, or "". `depth`: of the list of steps in the module's result, -1 if there is none.
-    `takes_spikes`: whether it is right for inputs of 0 and 1 only. `read_output`: returns the readout of a first result
-    that is an output of the network; None if it is none.
+    `n_states`: the number of states of all neurons; a part counts as one. `lead`: the leading axes of the module's
+    input. `parts`: those that are not looked into. `has_own`: whether other neurons were found. `reads`: the place in
+    the code that reads a value which depends on the input, or "". `depth`: how many lists are around the list of steps
+    in the module's result; -1 if it has none. `takes_spikes`: whether the network is right for inputs of 0 and 1 only.
+    `read_output`: None, or if the module's first result is an output of the network, a function that returns its
+    readout.
     """
 
     network: Network
@@ -135,6 +136,7 @@ def import_operators(
     maps = list_maps(module)
     refused: list[ModelError] = []
     values = [getattr(value, "entries", value) for value in known.values()]
+    recorded = _list_records(known)
     entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
     # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
     attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
@@ -144,7 +146,7 @@ def import_operators(
                 choose_entries(drop_sums(expand_buffers(roll_steps([*outputs, *fed], inputs, **options))))
             )
             for node in (node for node in graph.nodes if node.name == "record"):
-                node.values = {op.step: op for op in _list_records(known) if op.args == node.op.args}
+                node.values = {op.step: op for op in recorded if op.args == node.op.args}
             places = {
                 part.name: graph.outputs[len(outputs) + i * len(inputs) :][: len(inputs)]
                 for i, part in enumerate(parts)
@@ -160,11 +162,9 @@ def import_operators(
             if graph.inputs[0].step < 0:  # one input for all steps
                 trials = [[steps[0]] * len(steps) for steps in trials]
             samples = [torch.stack([s.reshape(sample.shape[2:]) for s in trial])[None] for trial in trials]
-            records = [_list_again(module, one, lead, parts, recorder, known) for one in samples[1:]]
-            records = [_list_records(known), *records]
-            pairs = [(t, r) for t, r in zip(trials, records, strict=True) if r is not None]
-            trials = [t for t, _ in pairs]
-            runs = [verify_graph(graph, assembler.used, *pair) for pair in pairs]
+            again = [_record_again(module, one, lead, parts, recorder, known) for one in samples[1:]]
+            kept = [(k, record) for k, record in enumerate([recorded, *again]) if record is not None]
+            runs = [verify_graph(graph, assembler.used, trials[k], record) for k, record in kept]
             assembler.verify_feeds(runs)
             break
         except ModelError as e:
@@ -180,11 +180,11 @@ def import_operators(
     if relu is None and not groups and result is not None:
         things = [f"a result of type {type(result).__name__}, which holds no tensor"]
         returns = type(result).__name__
-    inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
+    samples_of_runs = torch.cat([samples[k] for k, _ in kept])
     spikes = _list_spikes(assembler, runs)
-    read_first = partial(find_readout, assembler, runs, inputs_of_runs, spikes, graph.outputs[:n_first])
+    read_first = partial(find_readout, assembler, runs, samples_of_runs, spikes, graph.outputs[:n_first])
     is_output = bool(groups) and bool(things) and not things[0]
-    if relu is None and groups and things and things[0]:
+    if groups and things and things[0]:
         readout = read_first()
         if readout is not None:
             network, things[0] = replace(network, readout=readout), ""
@@ -192,7 +192,7 @@ def import_operators(
     return Imported(
         network=replace(network, left_out="; ".join(filter(None, (*assembler.assumed[:1], missing)))),
         spikes={name: recorded[:1] for name, recorded in spikes.items()},
-        drawn=inputs_of_runs[1:],
+        drawn=samples_of_runs[1:],
         drawn_spikes={name: recorded[1:] for name, recorded in spikes.items()},
         n_steps=graph.n_steps,
         n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()) + len(parts),
@@ -225,7 +225,7 @@ def _list_spikes(assembler: Assembler, runs: list[tuple[dict, dict]]) -> dict[st
 
 
 def _note_read(parts: list[Part], recorder: OperatorRecorder, result: Any) -> None:
-    """Note which of their results the module uses of each part, not only as its next state."""
+    """Note which results of each part the module uses, other than as the part's own next state."""
     read = [o for op in recorder.ops for o in op.operands]
     read += [leaf for leaf in pytree.tree_leaves(result, is_leaf=is_op) if is_op(leaf)]
     read += [call.given[0] for call in recorder.calls]
@@ -239,19 +239,19 @@ def _are_spikes(values: torch.Tensor) -> bool:
 
 def _list_records(known: dict[Op, Any]) -> dict[Op, torch.Tensor]:
     """Return the value of every record of a step."""
-    return {step: step.value for op, value in known.items() if op.name == "record" for step in _entries(value)}
+    return {step: step.value for op, value in known.items() if op.name == "record" for step in _list_entries(value)}
 
 
 def _find_place(op: Op) -> tuple:
-    """Return the part of a record, and the place in its result."""
+    """Return the name of a record's part, and the place in the part's result."""
     return op.args[0], op.kwargs.get("step", op.args[1])
 
 
-def _entries(value: Any) -> list[Op]:
+def _list_entries(value: Any) -> list[Op]:
     return value.entries if isinstance(value, Steps) else [value]
 
 
-def _list_again(
+def _record_again(
     module: torch.nn.Module, x: torch.Tensor, lead: str, parts: list[Part], recorder: OperatorRecorder, known: dict
 ) -> dict[Op, torch.Tensor] | None:
     """Return the value of every record of a step on another input; None if the module then does something else."""
@@ -264,7 +264,7 @@ def _list_again(
             return None
         became = known[op]
         cut = cut_value(other, became.layout) if isinstance(became, Steps) else None
-        values |= dict(zip(_entries(became), cut or [other], strict=True))
+        values |= dict(zip(_list_entries(became), cut or [other], strict=True))
     return values
 
 

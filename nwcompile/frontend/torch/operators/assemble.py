@@ -36,7 +36,7 @@ NO_NEURONS = (
 STEPPED = ("round", "heaviside")  # operators that make a spike of a number
 KEEPS_VALUE = (  # operators that choose between values, or compare them, and compute no new ones
     "where", "masked_fill", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
-    "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__", "_to_copy", "reshape", *MOVES,
+    "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "_to_copy", "reshape", *MOVES,
 )  # fmt: skip
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 

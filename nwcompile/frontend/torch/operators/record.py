@@ -38,7 +38,7 @@ CHOICES = ("where", "masked_fill")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice, torch.where neither; train the network without it"
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
-READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
+READS_VALUE = ("_local_scalar_dense", "equal", "allclose")
 TORCH = str(Path(torch.__file__).parent)
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),

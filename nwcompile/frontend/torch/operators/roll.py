@@ -24,7 +24,7 @@ from nwcompile.frontend.torch.operators.ops import NEVER, Op, aten, constant_op,
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
-COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
+COPIES = ("clone", "detach", "alias", "lift_fresh")
 SOURCES = ("input", "record")
 FED = "fed"  # what a layer that is not looked into is given
 ENTRY = "entry"  # of a map of the input, each of which is what one step takes

@@ -359,7 +359,7 @@ def _addmm(do: "Unroller", op: Op, bias, left, right, **options) -> Any:
     if isinstance(right, Steps) and right.axis == 0:
         product = _multiply(do, op, left, right, lambda a, b: do.emit(aten.mm.default, a, b))
         total = make_op(aten.add.Tensor, (op, bias), {}, op.value, op.site)
-        return do.unroll_elementwise(total, (product, bias), {}, find_steps(product))
+        return do.unroll_without_rule(total, (product, bias), {}, find_steps(product))
     return _multiply(do, op, left, right, lambda a, b: do.emit(op.func, bias, a, b))
 
 
@@ -402,11 +402,6 @@ def _mix_steps(do: "Unroller", matrix: Op, steps: Steps, run: Callable[[Op, Op],
         terms = [run(constant_op(weights[..., s : s + 1], do.site), steps.entries[s]) for s in chosen]
         entries.append(do.add_up(terms or [constant_op(torch.zeros_like(steps.entries[0].value), do.site)]))
     return Steps(entries=entries, axis=steps.axis)
-
-
-def refuse_join(do: "Unroller", op: Op) -> ModelError:
-    """Return the refusal of an operator that needs all steps."""
-    return do.make_refusal(f"torch's {op.name} joins one step with all steps", "compute every step alone")
 
 
 OF_STEPS: dict[str, Callable] = {  # of operators whose first operand has steps

@@ -26,7 +26,7 @@ from nwcompile.frontend.torch.operators.ops import (
     map_leaves,
 )
 from nwcompile.frontend.torch.operators.record import RESHAPES, Call
-from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
+from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS
 from nwcompile.frontend.torch.operators.steps import Steps, cut_value, find_steps
 
 ERROR_CODE = "NW2307"
@@ -36,10 +36,10 @@ SAME_SHAPE = frozenset(
         "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "reciprocal", "pow", "sigmoid",
         "tanh", "relu", "leaky_relu", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where", "gt", "ge",
         "lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and", "bitwise_or",
-        "bitwise_not", "__and__", "__or__", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
+        "bitwise_not", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
         "clone", "detach", "copy", "lift_fresh", "masked_fill", "alias", "threshold", "fmod", "remainder", "sin", "cos",
-        "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf",
-        "floor_divide", "positive", "gelu", "hardswish", "_prelu_kernel", REGISTER,
+        "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "atan", "erf",
+        "floor_divide", "gelu", "hardswish", "_prelu_kernel", REGISTER,
     )
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
@@ -49,7 +49,6 @@ NO_MAP = {  # what operators do that no weights can
         (
             "_softmax",
             "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_attention_math",
             "_native_multi_head_attention",
             "_transformer_encoder_layer_fwd",
         ),
@@ -62,7 +61,7 @@ OF_MEANS = (  # maps that may be applied before a mean over the steps
     "addmm", "mm", "convolution", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "t", "transpose",
     "mul", "div",
 )  # fmt: skip
-COPIES = (
+OF_REPEATS = (  # operators that may hold one value in several steps
     "repeat", "expand", "stack", "cat", "unsqueeze", "select_scatter", "slice_scatter", "clone", "detach", "alias",
 )  # fmt: skip
 
@@ -162,7 +161,7 @@ class Unroller:
             return self._verify_order(result)
         given = find_steps((args, kwargs))
         if given:
-            return self.unroll_elementwise(op, args, kwargs, given)
+            return self.unroll_without_rule(op, args, kwargs, given)
         return self.emit(op.func, *args, step=self.steps.get(op, NEVER), **kwargs)
 
     def emit(self, func, *args, step: int = NEVER, **kwargs) -> Op:
@@ -220,7 +219,7 @@ class Unroller:
             return replace(op, step=op.kwargs.get("step", len(fed.entries) - 1))
         return replace(fed, entries=[replace(op, value=part, step=t) for t, part in enumerate(parts)])
 
-    def _follow_mean(self, op: Op, args: tuple, kwargs: dict) -> "Mean | None":
+    def _follow_mean(self, op: Op, args: tuple, kwargs: dict) -> Mean | None:
         """Return the mean over the steps of known layers, and of maps of it, which are applied in every step."""
         means = [a for a in args if isinstance(a, Mean)]
         if means:
@@ -253,8 +252,8 @@ class Unroller:
         ]
         return Steps(entries, axis)
 
-    def unroll_elementwise(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
-        """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
+    def unroll_without_rule(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
+        """Unroll an operator without a rule, if it computes entries or steps alone; others get all steps joined."""
         if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
         if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
@@ -319,7 +318,7 @@ class Unroller:
         if not is_op(value) or value.value.ndim < -place or value.value.shape[place] == 1:
             return value
         if first.left != 1 or (value.depends and op.serial < self.last_spike):
-            raise refuse_join(self, op)
+            raise self.make_refusal(f"torch's {op.name} joins one step with all steps", "compute every step alone")
         if value.depends:
             axis = value.value.ndim + place
             return self.emit(aten.slice.Tensor, value, axis, t * first.right, (t + 1) * first.right)
@@ -341,7 +340,7 @@ def find_repeats(ops: list[Op]) -> dict[Op, Repeat]:
     repeats = {}
     for op in ops:
         sources = {places[o][0] if o in places else o for o in op.operands if o.depends}
-        if op.name not in COPIES or len(sources) != 1:
+        if op.name not in OF_REPEATS or len(sources) != 1:
             continue
         source = sources.pop()
 
