@@ -44,20 +44,14 @@ class Operation:
         made = self.connect(source, target, delay, shape)
         return made if isinstance(made, tuple) else (made,)
 
-    def apply(self, symbol: "Symbol", shape: tuple[int, ...]) -> "tuple[Applied, Symbol]":
-        """Return the operation on the symbol alone, and after `then`; `shape` is that of the result."""
+    def apply(self, symbol: "Symbol", shape: tuple[int, ...]) -> "Symbol":
+        """Return the operation on the symbol, after `first` and before `then`; `shape` is that of the result."""
         source = symbol if self.first is None else self.first(symbol)
         if self.then is None:
-            applied = Applied(self, source, shape)
-            return applied, applied
-        applied = Applied(self, source, self.output_shape(source.shape))
-        return applied, self.then(applied, shape)
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the connection's output shape for a source of `shape`."""
-        given = self.build_connections("source", "target", 0, shape)[0].output_shape(shape)
+            return Applied(self, source, shape)
+        given = self.build_connections("source", "target", 0, source.shape)[0].output_shape(source.shape)
         assert given is not None, "only a list of synapses takes any shape"
-        return tuple(given)
+        return self.then(Applied(self, source, tuple(given)), shape)
 
 
 @dataclass(frozen=True, eq=False)

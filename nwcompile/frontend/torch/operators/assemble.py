@@ -66,20 +66,17 @@ class Assembler:
             verify_later(graph)
             raise ModelError(f"the module {NO_NEURONS}", code="NW2301")
         self.source = Source(input_name, tuple(shape))
-        self.inputs = {node: self.source for node in graph.nodes if node.name == "input"}
         self.layers: dict[str, Region] = {}
         self.neurons: dict[str, NeuronSpec | NeuronProgram] = {}
         self.used: set[Node] = set()
-        self.binary: set[str] = set()  # layers that send 0 or 1
+        self.binary = {p.name for p in parts if p.kind and p.kind.gives(p.module) == "spikes"}  # they send 0 or 1
         self.has_spikes = has_spikes and bool(parts)
         self.takes_spikes = False
         self.assumed: list[str] = []  # what is right only if the input is 0 or 1
-        self.connector = Connector(graph, self.inputs, self._is_binary, maps, self._connect_record)
+        inputs = {node: self.source for node in graph.nodes if node.name == "input"}
+        self.connector = Connector(graph, inputs, self._is_binary, maps, self._connect_record)
         self.results: dict[str, Node] = {}  # of each layer
         self.shapes = {part.name: part.shape if part.weight is None else (len(part.weight),) for part in parts}
-        self.binary |= {
-            part.name for part in parts if part.kind is not None and part.kind.gives(part.module) == "spikes"
-        }
         self.n_first = n_first
         self.network = self._build_network()
 

@@ -442,7 +442,7 @@ class Connector:
         given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
         shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
         operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape)
-        return operation.apply(with_shape(self.look_up(x), shape), result)[1]
+        return operation.apply(with_shape(self.look_up(x), shape), result)
 
     def _convolve(self, node: Node) -> Symbol | None:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
@@ -471,7 +471,7 @@ class Connector:
         shape = (x.node.shape[1], *(sizes[k] for k in kept))
         operation = build_operation(kinds[len(kept), transposed], given, self.name_place(node), shape)
         result = (node.shape[1], *(node.shape[2 + k] for k in kept))
-        return operation.apply(with_shape(self.look_up(x), shape), result)[1]
+        return operation.apply(with_shape(self.look_up(x), shape), result)
 
     def _multiply(self, node: Node) -> Symbol:
         """Return the product of two matrices that both depend on the input."""

@@ -104,7 +104,7 @@ class Part:
             done = operation_from_module(self.module, self.name, fed.shape)
         except UnfollowableError as e:
             raise ModelError(f"{self.name!r}: {type(self.module).__name__}, {e}", code="NW2301") from None
-        return done.apply(fed, self._drop_lead(given))[1]
+        return done.apply(fed, self._drop_lead(given))
 
     def _drop_lead(self, value: torch.Tensor) -> tuple[int, ...]:
         return tuple(value.shape[{"BT": 2, "TB": 2}.get(self.lead, 1) :])

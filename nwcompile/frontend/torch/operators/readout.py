@@ -70,18 +70,15 @@ def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 class ReadoutBuilder:
-    """Builds the readout of a graph's results, or of operators that follow the layers, if `graph` is None.
+    """Builds the readout of a graph's results.
 
     `find_record(node or operator)` tells what of a layer it is, or None. `rolls`: whether operators that every step
     repeats become rows of every step; otherwise all run after the last step.
     """
 
-    def __init__(
-        self, graph: StepGraph | None, n_steps: int, find_record: Callable[[Any], Record | None], rolls: bool = True
-    ):
-        self.graph, self.n_steps, self.find_record = graph, n_steps, find_record
-        of_steps = {} if graph is None else graph.node_of
-        self.node_of = {op: place for op, place in of_steps.items() if rolls or find_record(place[0]) is not None}
+    def __init__(self, graph: StepGraph, find_record: Callable[[Any], Record | None], rolls: bool = True):
+        self.graph, self.n_steps, self.find_record = graph, graph.n_steps, find_record
+        self.node_of = {op: place for op, place in graph.node_of.items() if rolls or find_record(place[0]) is not None}
         self.records: dict[Any, dict] = {}  # rows, by node or by the arguments of an operator "record"
         self.row_of: dict[Any, int] = {}  # of records and nodes
         self.after_of: dict[Op, int] = {}
@@ -107,7 +104,7 @@ class ReadoutBuilder:
         rows = list(self.records.values())
         for node in nodes:
             row = self._make_row(node.op, node.args, node.kwargs)
-            if self.graph is not None and node in self.graph.sums:
+            if node in self.graph.sums:
                 self.names[-1] = "sum"
             before = self._initial_values(node, nodes)
             rows.append(row | ({"before": before} if before else {}))
@@ -135,7 +132,7 @@ class ReadoutBuilder:
             for row in self.records.values()
         )
         layers = " and ".join(dict.fromkeys(texts))
-        sums = () if self.graph is None else {self.row_of.get(node) for node in self.graph.sums}
+        sums = {self.row_of.get(node) for node in self.graph.sums}
         refs = [r for row in readout.after for r in iterate_references(row["arguments"])]
         refs += [*iterate_references(readout.result)]
         steps = {r["step"] for r in refs if "step" in r and r["row"] not in sums}
@@ -165,8 +162,7 @@ class ReadoutBuilder:
                 raise ModelError("the module's result depends on more than what its layers do")
             else:
                 waiting += [ref.node for ref in item.refs] if isinstance(item, Node) else item.operands
-        order = [] if self.graph is None else [*self.graph.nodes, *self.graph.sums]
-        nodes = [node for node in order if node in seen and node not in self.records]
+        nodes = [node for node in (*self.graph.nodes, *self.graph.sums) if node in seen and node not in self.records]
         ops = [item for item in seen if is_op(item) and item not in self.records]
         return nodes, sorted(ops, key=lambda op: op.serial)
 
@@ -177,7 +173,6 @@ class ReadoutBuilder:
         is_sum = node.name == "add" and {user for user, _ in users} == {node}  # which starts from 0
         before = {}
         for k in range(1, longest + 1):
-            assert self.graph is not None, "only graphs have nodes"
             if find_first_value(node, k) is None and not is_sum:
                 raise ModelError(f"{node.op.site}: torch's {node.name} has no value before the first step")
             before[str(k)] = self._constant((node, k), self.graph.initial_value(node, k))
@@ -255,8 +250,7 @@ def verify_readout(readout: Readout, run: Run, expected: torch.Tensor) -> None:
 
 
 def build_readout(
-    graph: StepGraph | None,
-    n_steps: int,
+    graph: StepGraph,
     find_record: Callable[[Any], Record | None],
     outputs: list[Op],
     run: Run,
@@ -268,10 +262,10 @@ def build_readout(
     ModelError if the readout needs more than the layers, or differs.
     """
     try:
-        readout = ReadoutBuilder(graph, n_steps, find_record).build(outputs)
+        readout = ReadoutBuilder(graph, find_record).build(outputs)
         verify_readout(readout, run, expected)
     except ModelError:
-        readout = ReadoutBuilder(graph, n_steps, find_record, rolls=False).build(outputs)
+        readout = ReadoutBuilder(graph, find_record, rolls=False).build(outputs)
         verify_readout(readout, run, expected)
     return readout
 
@@ -293,7 +287,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
-    """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
+    """Return for each of the module's results what of it is no output of the network, in each step or summed, or "".
 
     `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
     operators of each result.
@@ -349,13 +343,12 @@ def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: lis
     for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
         if is_record(assembler.results[name]):
             return "" if name in network.outputs or not is_first else f"the choice of the hidden layer {name!r}"
-    for node in graph.nodes:
-        if node.name == "record" and node.op.args[1] and is_record(node):
-            name = node.op.args[0]
-            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
+    states = [(node.op.args[0], node) for node in graph.nodes if node.name == "record" and node.op.args[1]]
     for name, region in assembler.layers.items():
         inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
-        if region.fires and any(map(is_record, inside)):
+        states += [(name, node) for node in inside if region.fires]
+    for name, node in states:
+        if is_record(node):
             return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
     return UNKNOWN
 
@@ -407,7 +400,7 @@ def find_readout(
 
     try:
         expected = [torch.stack([values.get(op, op.value) for op in outputs]) for values, _ in runs]
-        return build_readout(graph, graph.n_steps, find_record, outputs, run, torch.stack(expected))
+        return build_readout(graph, find_record, outputs, run, torch.stack(expected))
     except ModelError:
         return None
 

@@ -80,7 +80,6 @@ class Mean:
     """The mean of `entries` over all steps."""
 
     entries: list[Op]
-    site: Site
 
 
 def unroll_steps(ops: list[Op], time_axis: int | None, calls: list[Call]) -> tuple[dict[Op, Any], list[Op]]:
@@ -225,14 +224,14 @@ class Unroller:
         if means:
             steps = range(self.n_steps)
             rows = [tuple(a.entries[t] if isinstance(a, Mean) else a for a in args) for t in steps]
-            return Mean([self.emit(op.func, *row, **kwargs) for row in rows], self.site)
+            return Mean([self.emit(op.func, *row, **kwargs) for row in rows])
         first = args[0]
         axes = args[1] if len(args) > 1 else None
         is_mean = op.name == "mean" and self.calls and isinstance(first, Steps) and isinstance(axes, list | tuple)
         if not is_mean or first.n_inside != 1 or [axis % len(first.shape) for axis in axes or ()] != [first.axis]:
             return None
         rest = args[1:]
-        return Mean([self.emit(op.func, e, *rest, **kwargs) for e in first.entries], self.site)
+        return Mean([self.emit(op.func, e, *rest, **kwargs) for e in first.entries])
 
     def resolve_mean(self, value: Any) -> Any:
         """Return a mean over the steps as an operator, which only the last step knows."""
