@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nwcompile as nw
+from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from tests.made.spikes import spike_tensor
@@ -366,6 +367,31 @@ def test_module_of_one_step():
         expected = module(x)
     assert run.output.shape == (3, 1, 3)
     np.testing.assert_allclose(nw.read_out(run).reshape(3, 3), expected.numpy(), 1e-5, 1e-6)
+
+
+class FewSteps(torch.nn.Module):
+    """Shows one image to a known layer, which gives two tensors in each of few steps."""
+
+    def __init__(self, n_steps):
+        super().__init__()
+        self.n_steps, self.lif = n_steps, nn.LIFLayer(N_IN, 4e-3, 0.3, "subtraction", 1e-3)
+
+    def forward(self, image):
+        return torch.stack([self.lif(image)[0] for _ in range(self.n_steps)], 1)
+
+
+@pytest.mark.parametrize("n_steps", [2, 3, 5])
+def test_results_of_a_known_layer_are_not_counted_as_steps(n_steps):
+    module, x = FewSteps(n_steps), torch.rand(3, N_IN)
+    network = nw.from_torch(module, x[:2], layout="B")
+    expected = module.eval()(x).detach().numpy()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)
+    assert expected.any()
+
+
+def test_known_layer_that_is_called_once_is_one_step():
+    with pytest.raises(ModelError, match="^the module computes one step; give the steps an axis, as layout='BT' takes"):
+        nw.from_torch(FewSteps(1), torch.rand(2, N_IN), layout="B")
 
 
 def test_module_of_one_step_with_a_state_is_refused():

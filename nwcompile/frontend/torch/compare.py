@@ -82,10 +82,10 @@ def verify_samples(
 ) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
-    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch in which a drawn sample is
-    behind it, and one in which it is before. `layers` are not looked into; unless the module
-    `has_own` neurons besides, comparisons are no spikes. A module that takes the `n_samples` of the example, but not
-    two, makes copies of a single one: it is refused too.
+    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch with a drawn sample behind it,
+    and with one in front of it. `layers` are not looked into. `has_own`: whether the module has other neurons too;
+    then comparisons are spikes. A module that takes one sample and fails on two is refused if the example has several
+    (`n_samples`).
     """
     runs = []
     drawn = draw_like(x)[0]
@@ -103,10 +103,10 @@ def verify_samples(
 
 
 def _compare_sample(one: list[Op], two: list[Op], place: int, spiking: tuple[str, ...]) -> None:
-    """Raise ModelError if operators give a sample other values in a batch than alone, before one of `spiking` names.
+    """Raise ModelError if an operator gives a sample other values in a batch than alone, and spikes depend on it.
 
-    `place`: the sample's place in the batch. Operators of other code, as after `if len(x) == 1`, are compared by what
-    follows them.
+    `place`: the sample's place in the batch. `spiking`: names of operators that make spikes. Operators of other code,
+    as after `if len(x) == 1`, are compared by what follows them.
     """
     alone, both = _group_by_place(one), _group_by_place(two)
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]

@@ -1,4 +1,4 @@
-"""Import a module: try each order of axes with known layers, else look inside them for neurons; compare the spikes."""
+"""Import a module: try each order of axes with known layers, else all operators; compare the spikes."""
 
 from dataclasses import replace
 
@@ -64,15 +64,15 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     over time) or one step `[B, *shape]` at a time, with or without a state that it returns.
 
     Supported between the layers: Linear, Delay, DelayedLinear and DelayedConv2d of nwcompile.nn, Conv1d, Conv2d,
-    ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm, Flatten,
-    Dropout, Identity, their functional forms, sums and differences of tensors, products with numbers or constants,
-    products of spikes, matrix products, sums and means over axes, and functions that only move entries (indexing,
-    views, cat, stack). A mean over the steps may end the module: its linear maps become readouts, whose mean over the
-    steps is the result. Input from an earlier step becomes a connection with that delay. The last linear maps with
-    weights become layers that never fire and whose membrane is the map's result. What the module computes after its
-    layers is `Network.readout`, for its first result (docs/readouts.md). An NwWarning names each part of the result
-    that is neither in the outputs nor read out; `Network.left_out` keeps the sentence. torch.compile, DataParallel and
-    DistributedDataParallel are unwrapped.
+    ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, Upsample, BatchNorm, Flatten, Dropout,
+    Identity, their functional forms, other linear maps with fixed weights, sums and differences of tensors, products
+    with numbers or constants, products of spikes, matrix products, sums and means over axes, and functions that only
+    move entries (indexing, views, cat, stack). A mean over the steps may end the module: its linear maps become
+    readouts, whose mean over the steps is the result. Input from an earlier step becomes a connection with that delay.
+    The last linear maps with weights become layers that never fire and whose membrane is the map's result. What the
+    module computes after its layers is `Network.readout`, for its first result (docs/readouts.md). An NwWarning names
+    each part of the result that is neither in the outputs nor read out; `Network.left_out` keeps the sentence.
+    torch.compile, DataParallel and DistributedDataParallel are unwrapped.
 
     Layers have the names of their module paths, junctions that of the linear map whose result they hold. In a plain
     torch.nn.Sequential, only the spikes of a layer's `(spikes, mem)` are passed on. The module stays unchanged, except
@@ -108,7 +108,7 @@ Result = Imported | ModelError | ModuleFailedError
 
 
 def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None) -> Result:
-    """Import a module with the layers that are known, and if it has other neurons, by its operators only."""
+    """Import a module with its known layers as parts; if it has other neurons, or none are known, by operators only."""
     known: Result | None = None
     leads = _possible_leads(module, layout)
     if find_parts(module, relu):
@@ -131,7 +131,7 @@ def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: 
 
 
 def _is_final(result: Result) -> bool:
-    """Return whether a result has all neurons, or is a refusal of a layer that is known."""
+    """Return whether a result is to be kept: an import whose neurons are all known, or the refusal of a known layer."""
     if isinstance(result, Imported):
         return not result.has_own
     return isinstance(result, LayoutError | LostStateError) or getattr(result, "code", None) == UNREADABLE
@@ -175,7 +175,7 @@ def _runs_alike(module: torch.nn.Module, x: torch.Tensor, layout: str) -> bool:
 
 
 def _choose_import(results: list[Result], module: torch.nn.Module, x: torch.Tensor, layout: str) -> Result:
-    """Return the import with the most delayed connections, or the refusal that says most."""
+    """Return the import with the most states and delayed connections, or the refusal that says most."""
     imports = [result for result in results if isinstance(result, Imported)]
     whole, last = results[0], results[-1]
     stateful = [result for result in imports if result.n_states or result.lead == "once"]

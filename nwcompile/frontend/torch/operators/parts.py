@@ -1,4 +1,4 @@
-"""Parts of a module that are not looked into: neurons of known classes, and delays. Each is read from its module."""
+"""Parts of a module that are not looked into: known neurons, and maps such as delays. Each is read from its module."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ERROR_CODE = "NW2304"
 ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "[B*T, *]", "T*B": "[T*B, *]"}
-LEAVES = (*DELAYING, torch.nn.LPPool2d)  # maps that are not looked into: torch computes powers in LPPool2d
+WHOLE_MAPS = (*DELAYING, torch.nn.LPPool2d)  # maps that are not looked into: torch computes powers in LPPool2d
 KEEPS_STATE = (*COPIES, "reshape", "view", "_to_copy")
 
 
@@ -42,7 +42,7 @@ class LostStateError(ModelError):
 
 @dataclass(eq=False)
 class Part:
-    """A part that is not looked into. `kind`: how its neurons are read; None for delays.
+    """A part that is not looked into. `kind`: how its neurons are read; None for delays and other maps.
 
     `fed`: operators of what it is given in each step. `lead`: the leading axes of its input. `spike_value`: what a
     spike is worth in the module. `read`: the places of its result that the module uses.
@@ -68,7 +68,7 @@ class Part:
 
     def read_neurons(self) -> ReadNeurons:
         """Return the part's neurons; those of which only the membrane is read integrate, and need no threshold."""
-        assert self.kind is not None, "a delay has no neurons"
+        assert self.kind is not None, "a map has no neurons"
         shape = self.shape if self.weight is None else (len(self.weight),)
         neurons = self.kind.read(self.module, self.name, shape)
         spec = neurons.spec
@@ -118,13 +118,13 @@ def find_parts(module: torch.nn.Module, relu: NeuronSpec | None = None) -> dict[
         for part, name in named.items()
         if find_kind(part) is not None
         or explain_refusal(part)
-        or _is_delay(part)
+        or _is_whole_map(part)
         or (relu is not None and is_relu(part))
     }
 
 
-def _is_delay(part: torch.nn.Module) -> bool:
-    return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in LEAVES)
+def _is_whole_map(part: torch.nn.Module) -> bool:
+    return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in WHOLE_MAPS)
 
 
 def make_kind(part: torch.nn.Module, relu: NeuronSpec | None) -> Kind | None:
@@ -175,8 +175,7 @@ def list_parts(
         if any(isinstance(step, Steps) for step in steps) or len(steps) != n_steps:
             raise ModelError(
                 f"layer {name!r} is called {len(made)} times for the {n_steps} steps of the example; "
-                "a layer has one state: call it once with all steps, or once in every step",
-                code="NW2304",
+                "a layer has one state: call it once with all steps, or once in every step"
             )
         for t, step in enumerate(steps):
             if step.step > t:

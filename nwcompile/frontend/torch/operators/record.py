@@ -228,7 +228,7 @@ class OperatorRecorder(TorchDispatchMode):
         given: Any = map_leaves(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
         if func.namespace not in ("aten", "prims") and any(is_op(a) and a.depends for a in list_leaves(given)):
             raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
-        if name == "index" and _is_mask(*given[0]):
+        if name == "index" and _is_changing_mask(*given[0]):
             result = func(*args, **kwargs)
             self._hold(result, Held(given[0][0]))
             self.picks[id(result)] = Pick(given[0][1][0], site)
@@ -365,7 +365,7 @@ class OperatorRecorder(TorchDispatchMode):
         frames = []
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code is not OperatorRecorder.record.__code__:
-            if _is_users(frame):
+            if _is_user_frame(frame):
                 frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
             frame = frame.f_back
         return tuple(frames)
@@ -542,17 +542,17 @@ def _drop_states(result: Any, depth: int = 0) -> Any:
 def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
     """Return the innermost line of the user's code that raised an exception, and the part of the module."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    users = [frame for frame in frames if _is_users(frame)]
+    users = [frame for frame in frames if _is_user_frame(frame)]
     paths = {id(part): path for path, part in module.named_modules()}
     modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
     return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
 
 
-def _is_users(frame: FrameType) -> bool:
+def _is_user_frame(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith((TORCH, *HERE))
 
 
-def _is_mask(whole: Op, indices: list) -> bool:
+def _is_changing_mask(whole: Op, indices: list) -> bool:
     """Return whether indices are a mask of all entries that depends on the example."""
     is_one = len(indices) == 1 and is_op(indices[0]) and indices[0].depends
     return is_one and indices[0].value.dtype == torch.bool and indices[0].value.shape == whole.value.shape

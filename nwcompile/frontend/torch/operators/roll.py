@@ -120,7 +120,7 @@ def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
         is_same_type = first.value.dtype == op.value.dtype
         if op.name in COPIES or (op.name == "_to_copy" and is_same_type):
             return first
-        if op.name in ("index_put", "index_put_") and _is_mask(args):
+        if op.name == "index_put" and _fills_mask(args):
             return replace(op, name="where", func=aten.where.self, args=(args[1][0], args[2], first), kwargs={})
         if _keeps_order(op, first):
             while first.name == "reshape":
@@ -131,7 +131,7 @@ def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
     return replace(op, args=args, kwargs=kwargs) if op.operands else op
 
 
-def _is_mask(args: tuple) -> bool:
+def _fills_mask(args: tuple) -> bool:
     """Return whether `index_put` writes one number where a mask of the whole tensor is true."""
     base, indices, value, *accumulate = args
     is_whole = len(indices) == 1 and is_op(indices[0]) and indices[0].value.dtype == torch.bool

@@ -42,6 +42,7 @@ SAME_SHAPE = frozenset(
         "floor_divide", "gelu", "hardswish", "_prelu_kernel", REGISTER,
     )
 )  # fmt: skip
+UNCOUNTED = (*RESHAPES, "record")  # operators that one run of a line may have several of
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
 NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
 NO_MAP = {  # what operators do that no weights can
@@ -390,7 +391,7 @@ def count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
             inside = op.site.frames[: op.site.n_inside]  # a part may be called at several places
             runs[op.site.modules, inside or op.site.frames, op.name].append(op)
     runs = {place: run for place, run in runs.items() if any(op.depends for op in run)}
-    counts = Counter(len(run) for (_, _, name), run in runs.items() if len(run) > 1 and name not in RESHAPES)
+    counts = Counter(len(run) for (_, _, name), run in runs.items() if len(run) > 1 and name not in UNCOUNTED)
     if not counts:
         return 1, {}
     n_steps = counts.most_common(1)[0][0]
