@@ -17,7 +17,7 @@ IMPORTED = {
 }  # fmt: skip
 NOT_OPERATORS = "own_readout_neuron", "sliding_psn"  # whose spikes are not recorded
 REFUSED = {
-    "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's native_batch_norm: step 2 of the example computes",
+    "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's batch_norm: step 2 of the example computes",
     "gated_lif": r"gated_lif\.py:34: torch's mul: step 2 of the example computes something else than step 1",
     "rates_between_layers": r"rates_between_layers\.py:17: layer 'l2' is fed by torch's mean of several steps",
     "rwkv_block": r"rwkv_block\.py:35: torch's layer_norm is a norm over every sample and step",

@@ -152,6 +152,20 @@ def test_from_torch_names_image_operations_it_cannot_follow(make, text):
     assert str(error.value) == text
 
 
+def test_steps_that_take_layers_in_turn_are_refused_with_the_name_of_a_layer():
+    def take_in_turn(self, x):
+        steps = []
+        for t, x_t in enumerate(x.unbind(1)):
+            spikes = [layer(self.fc(x_t))[0] for layer in (self.a, self.b)]
+            steps.append(self.lif(spikes[t % 2])[0])
+        return torch.stack(steps, 1)
+
+    module = module_of(take_in_turn, fc=torch.nn.Linear(8, 4), a=lif(4), b=lif(4), lif=lif(4))
+    text = r"^test_torch_errors\.py:\d+: layer '[ab]': step 4 of the example computes something else than step 3; a "
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(module, spike_tensor(2, 3, 8))
+
+
 @pytest.mark.parametrize(
     ("example", "text"),
     [

@@ -166,8 +166,7 @@ def _verify_supported(nodes: list[Node], relus: set[Node], parts: dict[str, torc
             path = node.op.site.path
             part = type(parts.get(path))
             is_known = part.__module__.startswith(("torch.nn.modules", "nwcompile")) and not any(parts[path].children())
-            name = node.name.removeprefix("native_").strip("_")
-            wrong.append(f"{path!r} ({part.__name__})" if is_known else f"{node.op.site}: torch's {name}")
+            wrong.append(f"{path!r} ({part.__name__})" if is_known else f"{node.op.site}: {node.op.title}")
     if wrong:
         hint = f"; {POOLING}" if any(map(_is_maximum, nodes)) else ""
         raise ModelError(f"{kind} has {', '.join(dict.fromkeys(wrong))}; {CONVERTS}{hint}")

@@ -118,11 +118,11 @@ def _compare_sample(one: list[Op], two: list[Op], place: int, spiking: tuple[str
     users = find_users(two, [op]) | {both[key] for key in changed if both[key].name == "record"}
     if not any(user.name in spiking for user in users):
         return  # it changes the module's result only
-    what = f"{op.site}: torch's {op.name} gives a sample other values in a batch than alone"
+    what = f"{op.site}: {op.title} gives a sample other values in a batch than alone"
     for ops, here, there, when in ((one, alone, both, "a single sample"), (two, both, alone, "several samples")):
         only = [here[key] for key in here if key not in there and find_users(ops, [here[key]]) & {op, like}]
         if only:
-            what = f"{only[0].site}: torch's {only[0].name} runs for {when} only"
+            what = f"{only[0].site}: {only[0].title} runs for {when} only"
             break
     raise ModelError(
         f"{what}, and its neurons then spike differently; a chip runs one sample at a time: compute every sample by "

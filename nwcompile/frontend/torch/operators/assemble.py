@@ -361,7 +361,7 @@ def verify_later(graph: StepGraph) -> None:
         return
     if joins:
         join = next((op for op in graph.later if op.name not in MOVES and joins[0] in op.operands), joins[0])
-        joining = f"{join.site}: torch's {join.name} joins all steps before"
+        joining = f"{join.site}: {join.title} joins all steps before"
         if not any(node.is_message for node in graph.nodes):
             raise ModelError(
                 f"{joining} the first neurons, but a chip gets one step after the other; "
@@ -370,7 +370,7 @@ def verify_later(graph: StepGraph) -> None:
         raise ModelError(f"{joining} other neurons, which a chip runs step by step; give them the spikes of each step")
     first = graph.later[0]
     raise ModelError(
-        f"{first.site}: torch's {first.name}: step {first.step} of the example computes something else than the steps "
+        f"{first.site}: {first.title}: step {first.step} of the example computes something else than the steps "
         "before; a chip has one network, with the same numbers, for every step"
     )
 

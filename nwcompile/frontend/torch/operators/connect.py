@@ -174,12 +174,11 @@ class Connector:
         raise self._refuse(node)
 
     def _refuse(self, node: Node) -> ModelError:
-        name = node.name.removeprefix("native_").strip("_")
         why = NO_MAP.get(node.name) or (
             "neither a part of a neuron, which computes every entry alone, nor a map with fixed weights; use sums, "
             "products with weights, pooling and BatchNorm"
         )
-        return ModelError(f"{node.op.site}: torch's {name} is {why}")
+        return ModelError(f"{node.op.site}: {node.op.title} is {why}")
 
     def name_place(self, node: Node) -> str:
         """Return the path of the map that runs an operator; elsewhere, the module's path and the function's name."""

@@ -48,9 +48,10 @@ class Site(NamedTuple):
 class Op:
     """One run of an ATen operator; operators among its arguments stand for their results.
 
-    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple), or
-    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments.
-    `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
+    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple),
+    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments, or
+    "fed": what such a layer is given. `step`: the last step of the example on which the result depends.
+    `depends`: whether it depends on the example.
     """
 
     name: str
@@ -67,6 +68,15 @@ class Op:
     def operands(self) -> list["Op"]:
         """Operators among the arguments, in order."""
         return [leaf for leaf in list_leaves((self.args, self.kwargs)) if is_op(leaf)]
+
+    @property
+    def title(self) -> str:
+        """The operator as refusals name it: "torch's add", "layer 'lif'" for its record, or "the input"."""
+        if self.name in ("getitem", "fed"):
+            return self.operands[0].title
+        if self.name == "record":
+            return f"layer {self.args[0]!r}"
+        return "the input" if self.name == "input" else f"torch's {self.name.removeprefix('native_').strip('_')}"
 
     @property
     def is_spike(self) -> bool:

@@ -195,10 +195,9 @@ def _explain_fed(name: str, fed: Op, known: dict[Op, Any]) -> ModelError:
     op = fed
     while op.operands and not any(isinstance(known[o], Steps) for o in op.operands):
         op = next((o for o in op.operands if o.depends), op.operands[0])
-    what = op.name.removeprefix("native_").strip("_")
+    what = op.title if op.name == "input" else f"the result of {op.title}"
     return ModelError(
-        f"{op.site}: layer {name!r} is fed by the result of torch's {what} for all steps at once, which is not "
-        f"supported; {SUPPORTED}"
+        f"{op.site}: layer {name!r} is fed by {what} for all steps at once, which is not supported; {SUPPORTED}"
     )
 
 
@@ -207,9 +206,8 @@ def _refuse_later(name: str, op: Op) -> ModelError:
     user = op
     while op.operands and not (op.name in ("cat", "stack") and len({o.step for o in op.operands}) > 1):
         user, op = op, max(op.operands, key=lambda o: o.step)
-    what = user.name.removeprefix("native_").strip("_")
     return ModelError(
-        f"{user.site}: layer {name!r} is fed by torch's {what} of several steps, which is known only after the last of "
+        f"{user.site}: layer {name!r} is fed by {user.title} of several steps, which is known only after the last of "
         "them; a chip gets one step after the other"
     )
 

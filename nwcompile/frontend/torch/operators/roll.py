@@ -307,8 +307,7 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
                 )
     pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
     op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
-    op = op.operands[0] if op is not None and op.name == FED else op
-    where = "" if op is None else f"{op.site}: torch's {op.name}: "
+    where = "" if op is None else f"{op.site}: {op.title}: "
     return DifferentStepsError(
         f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
         "same numbers, for every step"

@@ -255,7 +255,7 @@ class Unroller:
     def unroll_without_rule(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
         """Unroll an operator without a rule, if it computes entries or steps alone; others get all steps joined."""
         if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
-            raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
+            raise ModelError(f"{op.site}: {op.title} is {NO_MAP[op.name]}")
         if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
             return self.map_steps(
                 given[0],
