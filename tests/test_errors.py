@@ -64,7 +64,6 @@ RAISED = [
     *(kind("two\x1b", "lines") for kind in sorted(every_kind(NwError) - {FitError}, key=lambda kind: kind.__name__)),
     FitError("tiny", VIOLATIONS, "2 cores", "loihi1 takes it"),
     NwWarning("two lines"),
-    ModuleFailedError("ValueError: shape"),
     UnfollowableError("which is not supported"),
     ModuleFailedError("RuntimeError: shape"),
 ]

@@ -93,7 +93,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     verify_finite(module)
     imported = _import_layers(module, x, layout, relu)
     if not isinstance(imported, Imported):
-        raise _explain_failure(imported, module, example_input, layout, relu)
+        raise _explain_failure(imported, module, x, example_input, layout, relu)
     n_steps = 1 if imported.lead == layout == "B" else imported.n_steps
     network = imported.network
     if relu is None:
@@ -210,7 +210,7 @@ def _count_memory(result: Imported) -> int:
 
 
 def _explain_failure(
-    failure: ModelError | ModuleFailedError, module: torch.nn.Module, example_input, layout: str, relu
+    failure: ModelError | ModuleFailedError, module: torch.nn.Module, x: torch.Tensor, example_input, layout: str, relu
 ) -> ModelError:
     """Return the refusal, or what is wrong with the module or its layout."""
     for path, part in module.named_modules():
@@ -223,10 +223,7 @@ def _explain_failure(
     if isinstance(failure, ModelError):
         is_rock = any(map(is_rockpool, module.modules()))
         return failure.ending(f"; or {TO_NIR}" if is_rock else hint)
-    if (
-        run_samples(module, prepare_example(module, example_input, layout), "once" if layout == "B" else layout)
-        is not None
-    ):
+    if run_samples(module, x, "once" if layout == "B" else layout) is not None:
         return ModelError(
             f"the module fails on one sample of the example, on which its neurons are looked for: {failure}{hint}"
         )
@@ -398,11 +395,8 @@ def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: Neur
             x = prepare_example(module, example_input, other)
         except ModelError:
             continue
-        imports = [
-            r
-            for r in _try_leads(module, x, _possible_leads(module, other), relu)
-            if isinstance(r, Imported) and r.parts
-        ]
+        results = _try_leads(module, x, _possible_leads(module, other), relu)
+        imports = [result for result in results if isinstance(result, Imported) and result.parts]
         if imports and (other != "B" or imports[0].n_steps > 1):
             return f"; with layout={other!r}, for an example {LAYOUTS[other]}, it can be imported"
     return ""

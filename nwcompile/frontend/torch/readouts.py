@@ -97,7 +97,8 @@ class Tries:
     def prove_output(self, network: Network) -> bool:
         """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.
 
-        More than half of the samples of a length decide. If some of these differ already, each decides up to `ROUNDED`.
+        Half of the samples of each length must agree. If some of the example's length differ already, samples agree if
+        no more than `ROUNDED` of their results differs.
         """
         pairs_of_sample = _pair_outputs(network, self.samples, self.results)
         rows = [{place: find_factor(*pair) for place, pair in pairs.items()} for pairs in pairs_of_sample]
@@ -225,7 +226,7 @@ def find_numbers(module: torch.nn.Module, run: Callable[[], Any]) -> set[int]:
 
 
 def _pair_outputs(network: Network, samples: torch.Tensor, results: torch.Tensor) -> list[dict[tuple, Pair]]:
-    """Return each sample's result next to the outputs, in every step or summed, by output, axis of steps, and which.
+    """Return each sample's result next to the outputs, by output, axis of steps, and whether the output is summed.
 
     Samples on which all outputs and results are 0 are left out.
     """

@@ -43,7 +43,7 @@ FUNCTIONS = {  # of torch, which run operators
     "max_pool2d_with_indices": "max_pool2d", "addmm": "linear", "mm": "matmul", "bmm": "matmul",
     "convolution": "conv2d",
 }  # fmt: skip
-OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes are linear maps
+OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes name the operators they run
 MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
 MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
@@ -56,8 +56,8 @@ NOWHERE = -1
 class Connector:
     """Returns the symbol of each node's result; `sources` are the symbols of neurons and inputs.
 
-    `maps`: the modules by path that are one map, such as a torch.nn.Linear. `connect_record`: returns the symbol of
-    what a layer gives that is not looked into.
+    `maps`: the modules by path whose operators have the module's name, such as a torch.nn.Linear. `connect_record`:
+    returns the symbol of what a layer gives that is not looked into.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Connector:
         return Applied(operation, with_shape(source, shape), shape)
 
     def _maximize(self, node: Node) -> Symbol:
-        if any(v != 1 for v in _pad(node.args, 4, 1)) or (len(node.args) > 5 and node.args[5]):
+        if any(v != 1 for v in _read_per_axis(node.args, 4, 1)) or (len(node.args) > 5 and node.args[5]):
             raise UnfollowableError("whose dilation or ceil_mode is not supported")
         source, numbers, shape = self._window(node)
         return self._pool_maxima(node, source, shape, **numbers)
@@ -301,9 +301,9 @@ class Connector:
         """Return the source `[C, H, W]` of a pooling, its numbers over H and W, and the shape of its result."""
         x = node.refs[0]
         n_axes = 3 if "3d" in node.name else 2
-        kernel = _pad(node.args, 1, 1, n_axes)
-        stride = _pad(node.args, 2, 1, n_axes) if len(node.args) > 2 and node.args[2] else kernel
-        padding = _pad(node.args, 3, 0, n_axes)
+        kernel = _read_per_axis(node.args, 1, 1, n_axes)
+        stride = _read_per_axis(node.args, 2, 1, n_axes) if len(node.args) > 2 and node.args[2] else kernel
+        padding = _read_per_axis(node.args, 3, 0, n_axes)
         result = node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
         before, after = x.node.shape[-n_axes:], result.shape[-n_axes:]
         first = next((k for k in range(n_axes) if (kernel[k], stride[k], padding[k]) != (1, 1, 0)), n_axes)
@@ -553,7 +553,7 @@ def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 
 def list_maps(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Return the parts of a module that are one map, by path."""
+    """Return the parts of a module that name the operators they run, by path: those of torch and SpikingJelly."""
     return {path: part for path, part in module.named_modules() if type(part).__module__.startswith(OF_MAPS)}
 
 
@@ -591,7 +591,7 @@ def _per_channel(values, shape: tuple[int, ...]):
     return first[:, 0].copy() if (first == first[:, :1]).all() else values
 
 
-def _pad(args: tuple, place: int, missing: int, n: int = 2) -> list[int]:
+def _read_per_axis(args: tuple, place: int, missing: int, n: int = 2) -> list[int]:
     """Return a number for each axis from an argument that may be missing, one number, or a list."""
     value = args[place] if len(args) > place else missing
     value = list(value) if isinstance(value, list | tuple) else [value]

@@ -166,7 +166,7 @@ def _make_regions(graph: StepGraph, nodes: list[Node]) -> list[Region]:
     """Return one region for each value that other layers take as a message; else one that is only read."""
     members = set(nodes)
     read = [n for n in nodes if n in graph.returned or any(user not in members for user, _ in graph.users[n])]
-    results = dict.fromkeys(_unscaled(node, members) for node in read)
+    results = dict.fromkeys(_drop_factor(node, members) for node in read)
     sent = [n for n in results if is_of_messages(n, members) or _feeds_layer(graph, n, members)]
     return [Region(nodes, n, True) for n in sent] or [Region(nodes, n, False) for n in list(results)[-1:] or nodes[-1:]]
 
@@ -179,7 +179,7 @@ def is_of_messages(node: Node, members: set[Node]) -> bool:
     return bool(refs) and all(r.node in members and not r.delay and is_of_messages(r.node, members) for r in refs)
 
 
-def _unscaled(node: Node, members: set[Node]) -> Node:
+def _drop_factor(node: Node, members: set[Node]) -> Node:
     """Return the spikes of which a node is a multiple, or else the node."""
     refs = node.refs
     is_scaled = node.name in ("mul", "div") and is_linear(node) and refs[0].node in members and not refs[0].delay

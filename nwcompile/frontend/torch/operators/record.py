@@ -188,7 +188,7 @@ class OperatorRecorder(TorchDispatchMode):
                     number = sum(call.layer == layer for call in self.calls)
                     self.calls.append(Call(layer, number, [self._find_op(t) for t in given], self._find_site()))
                     self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
-                    self._hold_records(layer, {**vars(module), **module._buffers, **vars(module).get("_memories", {})})
+                    self._hold_records(layer, list_states(module))
 
     def _hold_records(self, layer: str, tensors: dict[Any, Any], are_steps: bool = False) -> None:
         """Record the tensors among these that the layer made, as what it gives at their places, or in their steps."""
@@ -537,6 +537,11 @@ def _drop_states(result: Any, depth: int = 0) -> Any:
         return tuple(parts) if isinstance(result, tuple) else parts
     is_state = is_op(result) and result.name == "record" and result.args[1] != 0
     return None if is_state and depth > 1 else result
+
+
+def list_states(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the attributes in which a layer may keep its state; SpikingJelly keeps them in `_memories`."""
+    return {**vars(module), **module._buffers, **vars(module).get("_memories", {})}
 
 
 def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:

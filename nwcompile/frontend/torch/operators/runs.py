@@ -13,7 +13,7 @@ from nwcompile.frontend.torch.kinds import fit_batch
 from nwcompile.frontend.torch.modules import Stepwise, preserve_state
 from nwcompile.frontend.torch.operators.ops import Op, aten, is_op, run_op
 from nwcompile.frontend.torch.operators.parts import Part
-from nwcompile.frontend.torch.operators.record import OperatorRecorder
+from nwcompile.frontend.torch.operators.record import OperatorRecorder, list_states
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
@@ -73,8 +73,7 @@ def record_results(
             calls = count()
 
             def note_call(module, _args, result, name=part.name, calls=calls) -> None:
-                given: dict[Any, Any] = {**vars(module), **module._buffers, **vars(module).get("_memories", {})}
-                given |= dict(enumerate(pytree.tree_leaves(result)))
+                given: dict[Any, Any] = {**list_states(module), **dict(enumerate(pytree.tree_leaves(result)))}
                 number = next(calls)
                 for place in (place for layer, place in places if layer == name):
                     if isinstance(given.get(place), torch.Tensor):
