@@ -1,5 +1,6 @@
 """Import a module: try each order of axes with known layers, else all operators; compare the spikes."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ DIFFERENT_STEPS = "NW2304"  # code of steps that differ between known layers
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
+FEWEST_STEPS = 3  # of an example that is tried as it is: a result of fewer steps seems to take single ones
 REPEATED_STEPS = (MIN_STEPS, 24, 128)  # states behind states are all used, and repeat, after some steps only
 OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
 INPUT_NAMES = ("input", "x", "network_input")
@@ -151,7 +153,7 @@ def _try_leads(
     results: list[Result] = []
     for lead in leads:
         results.append(result := _import_or_refuse(module, x, lead, relu, looks_inside))
-        if isinstance(result, Imported) and result.n_states and not find_parts(module):
+        if isinstance(result, Imported) and result.n_states > len(result.parts):
             break  # own neurons keep their states in one call
     return results
 
@@ -272,6 +274,10 @@ def _import_with_steps(
 ) -> Imported:
     """Import on one sample; repeat its steps if they are too few to see what each computes."""
     given = [x.shape[1], *(n for n in REPEATED_STEPS if n > x.shape[1] and lead != "once")]
+    if x.shape[1] < FEWEST_STEPS and lead != "once":
+        with suppress(ModelError, ModuleFailedError), preserve_state(module):
+            longer = torch.cat([x[:1]] * -(-MIN_STEPS // x.shape[1]), 1)
+            return import_operators(module, longer, lead, name_input(module), layers, relu)
     refused = None
     for n_steps in given:
         try:
@@ -306,8 +312,7 @@ def _prove_import(
         _verify_reads(imported, module, given[:1])
     layers = {part.module: part.name for part in imported.parts}
     has_own = imported.has_own
-    if has_own or _mixes_samples(imported, module, given[:1]):
-        verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
+    verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
     spikes = None if has_own else record_spikes(module, given, imported.lead, imported.parts)
     if spikes is None:
         compare_spikes(imported.network, given[:1], imported.spikes)
@@ -318,18 +323,6 @@ def _prove_import(
     if imported.network.readout is not None and not has_own and _returns_output(imported, module, given):
         return replace(imported.network, readout=None)
     return _prove_readout(imported, module, given[:1])
-
-
-def _mixes_samples(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> bool:
-    """Return whether a sample's spikes change before or behind drawn samples, or the module fails on several."""
-    drawn = draw_like(sample)
-    for place, batch in ((0, [sample, *drawn]), (-1, [*drawn, sample])):
-        spikes = record_spikes(module, torch.cat(batch), imported.lead, imported.parts)
-        if spikes is None or any(
-            not torch.equal(spikes[name][place].flatten(), alone.flatten()) for name, alone in imported.spikes.items()
-        ):
-            return True
-    return False
 
 
 def _verify_reads(imported: Imported, module: torch.nn.Module, sample: torch.Tensor) -> None:
@@ -420,5 +413,5 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
     merged = "*".join(layout)
     parts = [(find_kind(part), part) for part in module.modules()]
     taken = [kind.leads(part) for kind, part in parts if kind is not None]
-    one_step = ("B",) if all("B" in leads for leads in taken) else ()
+    one_step = ("B",) if not taken or any("B" in leads for leads in taken) else ()  # some layers are never called
     return (layout, *one_step, merged) if any(merged in leads for leads in taken) else (layout, *one_step)

@@ -79,20 +79,15 @@ class Tries:
                 self.other_lengths.append((others, torch.cat(results)))
 
     def verify_batch(self) -> None:
-        """Raise BatchError if the results of two samples depend on each other."""
-        both = self._run(self.samples[:2]) if len(self.samples) > 1 else None
-        if both is None:
-            return
-        both, *alone = (result.double().nan_to_num(0, 0, 0) for result in (both, *self.results[:2]))
-        for axis, n in enumerate(alone[0].shape, 1):
-            for sizes in ((2, n), (n, 2)):  # steps and samples may share an axis
-                if both.shape[axis] == 2 * n and both.ndim == alone[0].ndim + 1:
-                    parts = both[0].unflatten(axis - 1, sizes).unbind(axis - 1 + (sizes[0] != 2))
-                    if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
-                        return
-        raise BatchError(
-            "the module's result for a sample depends on the other samples of its batch, or is another one alone"
-        )
+        """Raise BatchError if the results of two samples, or of all if the code reads values, depend on each other."""
+        for n_samples in {min(2, len(self.samples)), len(self.samples) if self.has_reads else 1} - {1}:
+            batch = self._run(self.samples[:n_samples])
+            if batch is None:
+                continue
+            whole, *alone = (result.double().nan_to_num(0, 0, 0) for result in (batch, *self.results[:n_samples]))
+            if not _consists_of(whole[0], alone):
+                text = "depends on the other samples of its batch, or is another one alone"
+                raise BatchError(f"the module's result for a sample {text}")
 
     def prove_output(self, network: Network) -> bool:
         """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.
@@ -155,6 +150,17 @@ class Tries:
 
     def _run(self, x: torch.Tensor) -> torch.Tensor | None:
         return run_samples(self.module, x, self.lead, self.depth)
+
+
+def _consists_of(whole: torch.Tensor, parts: list[torch.Tensor]) -> bool:
+    """Return whether a result has those of single samples side by side on an axis, which steps may share."""
+    for axis, n in enumerate(parts[0].shape):
+        if whole.ndim == parts[0].ndim and whole.shape[axis] == len(parts) * n:
+            first, last = whole.unflatten(axis, (len(parts), n)), whole.unflatten(axis, (n, len(parts)))
+            for given in (first.unbind(axis), last.unbind(axis + 1)):
+                if all(one.shape == part.shape and is_close(one, part) for one, part in zip(given, parts, strict=True)):
+                    return True
+    return False
 
 
 def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, depth: int | None = None) -> torch.Tensor | None:

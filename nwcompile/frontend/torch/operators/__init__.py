@@ -36,7 +36,7 @@ from nwcompile.frontend.torch.operators.parts import Part, list_parts
 from nwcompile.frontend.torch.operators.readout import describe_missing, describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
-from nwcompile.frontend.torch.operators.roll import roll_steps
+from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps
 from nwcompile.frontend.torch.operators.runs import (
     TIME_AXES,
     draw_like,
@@ -133,6 +133,9 @@ def import_operators(
     if not outputs and not parts:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
     fed = [op for part in parts for op in part.fed]
+    delays = {part.name for part in parts if part.kind is None}
+    read = {op.args[0] for op in find_operands(outputs) if op.name == "record"}  # a result may take some steps only
+    late = [op for op in _list_records(known) if op.args[0] in delays & read]
     maps = list_maps(module)
     refused: list[ModelError] = []
     values = [getattr(value, "entries", value) for value in known.values()]
@@ -143,7 +146,7 @@ def import_operators(
     for options in attempts:
         try:
             graph = correct_starts(
-                choose_entries(drop_sums(expand_buffers(roll_steps([*outputs, *fed], inputs, **options))))
+                choose_entries(drop_sums(expand_buffers(roll_steps([*outputs, *fed, *late], inputs, **options))))
             )
             for node in (node for node in graph.nodes if node.name == "record"):
                 node.values = {op.step: op for op in recorded if op.args == node.op.args}

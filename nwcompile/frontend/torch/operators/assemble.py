@@ -211,15 +211,17 @@ class Assembler:
         self.connector.symbols[region.result] = Source(name, drop_ones(region.shape))
 
     def _find_readouts(self) -> list[Node]:
-        """Return the last maps with weights that feed no layer."""
+        """Return the last delays, and maps with weights, that feed no layer."""
         ends: list[Node] = []
-        reached: set[Node] = set(self.used)
+        given = [o for ops in self.fed_ops.values() for op in ops for o in op.operands]  # the first step's may be apart
+        reached = {*self.used, *(self.graph.node_of[o][0] for o in given if o in self.graph.node_of)}
         for node in reversed(self.graph.nodes):
-            is_map = node.name in WEIGHTED and len(node.refs) == 1
+            is_delay = self._is_delay(node)
+            is_map = is_delay or (node.name in WEIGHTED and len(node.refs) == 1)
             if is_map and node not in reached:
                 ends.append(node)
             if node in reached or node in ends:
-                reached |= {ref.node for ref in node.refs}
+                reached |= find_operand_nodes([self.fed[node.op.args[0]]] if is_delay else [r.node for r in node.refs])
         return ends[::-1]
 
     def _find_read_maps(self) -> list[Node]:

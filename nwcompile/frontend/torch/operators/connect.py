@@ -115,7 +115,7 @@ class Connector:
 
     def _silent_value(self, node: Node) -> torch.Tensor:
         """Return a node's value if no neuron fires and the input is 0."""
-        if isinstance(self.symbols.get(node), Source):
+        if node.name == "record" or isinstance(self.symbols.get(node), Source):
             return torch.zeros_like(node.op.value)
         with torch.no_grad():
             return run_node(node, lambda ref: self._silent_value(ref.node))

@@ -324,7 +324,7 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
     except RuntimeError as e:  # of torch, for example for truth values that are given as numbers
         raise ModelError(f"{region}: these neurons cannot be written as a program: {e}") from None
     except ModelError as e:
-        raise ModelError(f"{region}: {e}") from None
+        raise ModelError(f"{region}: {str(e).removeprefix(f'neuron {name!r}: ')}") from None
 
     def read_constant(_name: str, value: torch.Tensor):
         return _read_constant(region, value, example)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -239,6 +240,7 @@ def _choose_lead(name: str, module: torch.nn.Module, kind: Kind | None, fed: Any
 def _verify_states(name: str, kind: Kind, call: Call, calls: list[Call]) -> None:
     """Raise LostStateError unless a layer is given the states that it returned a step before, or starts from 0."""
     t = call.number
+    places: list[Any] = []  # of the states, in the order in which they were returned
     for op in call.given[1:]:
         while op.name in KEEPS_STATE and op.operands and op.operands[0].value.dtype == op.value.dtype:
             op = op.operands[0]
@@ -254,6 +256,9 @@ def _verify_states(name: str, kind: Kind, call: Call, calls: list[Call]) -> None
             raise LostStateError(
                 f"layer {name!r} is given a state in step {t} that is not the one it returned a step before"
             )
+        places.append(op.args[1])
+    if any(a >= b for a, b in pairwise(p for p in places if isinstance(p, int))):
+        raise LostStateError(f"layer {name!r} is given its states in another order in step {t} than it returned them")
     if len(call.given) == 1 and not kind.keeps_state and t > 0:
         raise LostStateError(
             f"layer {name!r} is called without its state in step {t}, so it starts again; "

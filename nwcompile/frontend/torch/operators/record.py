@@ -128,6 +128,7 @@ class OperatorRecorder(TorchDispatchMode):
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
         self.running: list[str] = []  # paths of modules
+        self.callers: list[torch.nn.Module] = []  # these modules; in a Sequential, spikes alone are passed on
         self.n_outside = 0  # frames around the part of the module that runs
         self.ops: list[Op] = []
         self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
@@ -165,17 +166,21 @@ class OperatorRecorder(TorchDispatchMode):
         return result[0] if id(result) in self.pairs else result
 
     def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
+        is_in_sequence = bool(self.callers) and isinstance(self.callers[-1], torch.nn.Sequential)
+        self.callers.append(module)
         self.running.append(self.paths.get(module, ""))
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
         pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
-        is_of_layer = len(pair) == 2 and not self.inside and (id(pair) in self.pairs or self._follows_layer(pair[0]))
+        is_passed_on = is_in_sequence and len(pair) == 2 and not self.inside
+        is_of_layer = is_passed_on and (id(pair) in self.pairs or self._follows_layer(pair[0]))
         if module in self.layers:
             self.inside.append(self.layers[module])
-        return (pair[0],) if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
+        return (pair[0],) if is_of_layer else None
 
     def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
+        self.callers.pop()
         if type(result) is tuple and find_kind(module) is not None:
             self.pairs[id(result)] = result
         if module in self.layers:
@@ -528,15 +533,19 @@ def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
     return made
 
 
-def _drop_states(result: Any, depth: int = 0) -> Any:
-    """Return a result without the states of layers that tuples inside of tuples hold for the next call."""
+def _drop_states(result: Any, depth: int = 0, is_first: bool = True) -> Any:
+    """Return a result without the states of layers that tuples inside of tuples hold for the next call.
+
+    `is_first`: whether nothing is before it, so that it is what the module computes.
+    """
     if isinstance(result, dict):
-        return {name: _drop_states(part, depth + 1) for name, part in result.items()}
+        parts = _drop_states(list(result.values()), depth, is_first)
+        return dict(zip(result, parts, strict=True))
     if isinstance(result, list | tuple):
-        parts = [_drop_states(part, depth + 1) for part in result]
-        return tuple(parts) if isinstance(result, tuple) else parts
+        kept = [_drop_states(part, depth + 1, is_first and i == 0) for i, part in enumerate(result)]
+        return tuple(kept) if isinstance(result, tuple) else kept
     is_state = is_op(result) and result.name == "record" and result.args[1] != 0
-    return None if is_state and depth > 1 else result
+    return None if is_state and depth > 1 and not is_first else result
 
 
 def list_states(module: torch.nn.Module) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def record_spikes(
     spikes = {}
     for part in firing:
         given = [value for (name, _, _), value in values.items() if name == part.name]
+        if not given:  # this input takes another path
+            continue
         whole = given[0] if part.lead != "B" else torch.stack(given, 1)
         if "*" in part.lead:
             whole = whole.unflatten(0, (-1, len(x)) if part.lead == "T*B" else (len(x), -1))
