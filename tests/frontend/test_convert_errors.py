@@ -118,7 +118,8 @@ def silent() -> nn.Sequential:
          ".item(), float(), .numpy()) that depends on the input; a chip runs the same operations for every input; "
          "convert takes no choice by the input, torch.where neither; train the network without it"),
         (lambda: net(Picking()), X, "'2': v[mask] and nonzero() pick entries, how many depends on the input, but a "
-         "chip computes all of them; convert takes no choice by the input, torch.where neither; train the network without it"),
+         "chip computes all of them; convert takes no choice by the input, torch.where neither; train the network "
+         "without it"),
         (lambda: nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)),
          torch.rand(3, 5, 4), "Sequential has '1.self_attn': torch's scaled_dot_product_flash_attention_for_cpu, "
          f"'1.norm1' (LayerNorm), '1.norm2' (LayerNorm); {CONVERTS}"),
