@@ -1,5 +1,7 @@
 """Known layers are operators of a recorded module: whatever the code does with their calls, states and results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch import readouts
+from nwcompile.frontend.torch.operators import readout
 from tests.frontend.frameworks import framework
 
 pytestmark = pytest.mark.filterwarnings("error::nwcompile.errors.NwWarning")
@@ -108,6 +112,29 @@ def test_a_result_of_a_short_example_is_read_out_for_every_length(n_steps):
     network = nw.from_torch(net, spikes(2, n_steps))
     for length in (n_steps, 9):
         verify_result(net, network, spikes(2, length, seed=1))
+
+
+@pytest.mark.parametrize("flips_example", [False, True])
+def test_a_spike_that_rounding_changes_on_a_drawn_sample_keeps_the_readout(monkeypatch, flips_example):
+    """Sums in another order may put a neuron on the other side of its threshold."""
+    net, x = Net(lambda net, x: 1 - net.fire(x).mean(1)), spikes(2, 7)
+    record_layers = readout.record_layers
+
+    def round_otherwise(network, inputs):
+        run = record_layers(network, inputs)
+        fired = run.spikes["lif"].copy()
+        for s, sample in enumerate(inputs):
+            if torch.equal(sample, x[0]) == flips_example:
+                fired[s, 0, 0] = 1 - fired[s, 0, 0]
+        return replace(run, spikes={**run.spikes, "lif": fired})
+
+    for module in (readout, readouts):
+        monkeypatch.setattr(module, "record_layers", round_otherwise)
+    if flips_example:
+        with pytest.warns(NwWarning, match="the import left out torch's mean"):
+            nw.from_torch(net, x)
+    else:
+        assert nw.from_torch(net, x).readout is not None
 
 
 def test_a_delay_that_is_a_further_result_is_an_output():
