@@ -50,6 +50,7 @@ class Net(torch.nn.Module):
         self.fc, self.lif, self.fc2, self.lif2 = torch.nn.Linear(N, N), lif(), torch.nn.Linear(N, N), lif()
         self.delay = nn.Delay(N, 4, init_delay=torch.tensor([0, 1, 2, 3, 1, 2]))
         self.add, self.first = AddUp(), TakeFirst()
+        self.pair = torch.nn.Sequential(FireTwice(), AddUp())
 
     def forward(self, x):
         return self.run(self, x)
@@ -57,6 +58,17 @@ class Net(torch.nn.Module):
     def fire(self, x):
         """Spikes of the first layer."""
         return self.lif(self.fc(x))[0]
+
+
+class FireTwice(torch.nn.Module):
+    """Spikes of two layers, as a pair."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.lif, self.fc2, self.lif2 = torch.nn.Linear(N, N), lif(), torch.nn.Linear(N, N), lif()
+
+    def forward(self, x):
+        return self.lif(self.fc(x))[0], self.lif2(self.fc2(x))[0]
 
 
 def nest_the_membrane(net, x):
@@ -76,6 +88,8 @@ SAME = {
     "a membrane inside of a dict": nest_the_membrane,
     "a part that takes two tensors, at the end": lambda net, x: net.add((net.fire(x), net.lif2(net.fc2(x))[0])),
     "a part that takes two tensors": lambda net, x: net.lif2(net.fc2(net.add((net.fire(x), x))))[0],
+    "a membrane behind what is no tensor": lambda net, x: (None, (net.lif(net.fc(x))[1],)),
+    "a pair in a Sequential": lambda net, x: net.pair(x),
     "a part that takes a layer's pair": lambda net, x: net.first(net.lif(net.fc(x))),
     "a delay in a loop": feed_back_late,
     "the last step of a delay": lambda net, x: net.delay(net.fire(x))[:, -1],
@@ -90,7 +104,7 @@ def result_of(network, x):
 
 def first_of(result):
     while not isinstance(result, torch.Tensor):
-        result = next(iter(result.values() if isinstance(result, dict) else result))
+        result = next(part for part in (result.values() if isinstance(result, dict) else result) if part is not None)
     return result.detach().numpy()
 
 
@@ -112,6 +126,18 @@ def test_a_result_of_a_short_example_is_read_out_for_every_length(n_steps):
     network = nw.from_torch(net, spikes(2, n_steps))
     for length in (n_steps, 9):
         verify_result(net, network, spikes(2, length, seed=1))
+
+
+def test_code_that_asks_for_the_number_of_steps_is_imported_for_that_of_the_example():
+    net = Net(lambda net, x: net.fire(x * (1.0 if x.shape[1] < 5 else 0.4)))
+    verify_result(net, nw.from_torch(net, spikes(2, 2)), spikes(3, 2, seed=1))
+
+
+def test_a_product_of_input_and_spikes_holds_for_spikes_of_every_length():
+    net = Net(lambda net, x: net.lif2(net.fc2(net.fire(x) * x))[0])
+    with pytest.warns(NwWarning, match="is a logical AND in the network"):
+        network = nw.from_torch(net, spikes(2, 7))
+    verify_result(net, network, spikes(2, 12, seed=1))
 
 
 @pytest.mark.parametrize("flips_example", [False, True])
@@ -150,6 +176,8 @@ MIXES = {
     "the mean": lambda s: s.mean(0, keepdim=True),
     "the first": lambda s: s[:1],
     "the last": lambda s: s[-1:],
+    "the samples before": lambda s: s.cumsum(0),
+    "another one": lambda s: s.roll(1, 0),
 }
 
 
@@ -188,24 +216,32 @@ def test_a_loop_that_the_spikes_end_is_refused():
         nw.from_torch(Net(stop_early), spikes(2, 1)[:, 0], layout="B")
 
 
-def test_states_in_another_order_are_refused():
-    snntorch = framework("snntorch")
+class TwoStates(torch.nn.Module):
+    """snnTorch's neuron with a current and a membrane; `call(lif, x, current, membrane)` runs a step."""
 
-    class Swapped(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lif = snntorch.Synaptic(alpha=0.5, beta=0.8, threshold=0.6)
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+        self.lif = framework("snntorch").Synaptic(alpha=0.5, beta=0.8, threshold=0.6)
 
-        def forward(self, x):
-            current, membrane = self.lif.init_synaptic()
-            fired = []
-            for x_t in x.unbind(1):
-                s, membrane, current = self.lif(x_t, current, membrane)
-                fired.append(s)
-            return torch.stack(fired, 1)
+    def forward(self, x):
+        current, membrane = self.lif.init_synaptic()
+        fired = []
+        for x_t in x.unbind(1):
+            s, current, membrane = self.call(self.lif, x_t, current, membrane)
+            fired.append(s)
+        return torch.stack(fired, 1)
 
+
+@pytest.mark.parametrize("call", [lambda lif, x, i, v: lif(x, v, i), lambda lif, x, i, v: lif(x, mem=i, syn=v)])
+def test_states_in_another_order_are_refused(call):
     with pytest.raises(ModelError, match="is given its states in another order in step 1 than it returned them"):
-        nw.from_torch(Swapped(), spikes(2, 2))
+        nw.from_torch(TwoStates(call), spikes(2, 2))
+
+
+def test_states_may_be_given_by_name():
+    net = TwoStates(lambda lif, x, i, v: lif(mem=v, syn=i, input_=x))
+    verify_result(net, nw.from_torch(net, spikes(2, 7)), spikes(2, 9, seed=1))
 
 
 def test_a_layer_that_is_never_called_does_not_choose_the_axes():

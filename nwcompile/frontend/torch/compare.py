@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators.ops import Op, is_op, list_leaves
 from nwcompile.frontend.torch.operators.readout import is_close
-from nwcompile.frontend.torch.operators.record import find_raising_site
+from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
 from nwcompile.frontend.torch.operators.roll import COPIES, find_users
 from nwcompile.frontend.torch.operators.runs import draw_like, record_run
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
@@ -99,27 +99,34 @@ def verify_samples(
             if n_samples > 1 and len(batch) > 1:
                 _refuse_fixed_batch(module, torch.cat([x, x]), lead)
             return
-        runs.append(recorder.ops)
-    for place, ops in enumerate(runs[1:]):
-        _compare_sample(runs[0], ops, place, COMPARISONS if has_own else ("record",))
+        runs.append(recorder)
+    for place, recorder in enumerate(runs[1:]):
+        _compare_sample(runs[0], recorder, place, COMPARISONS if has_own else ("record",))
 
 
-def _compare_sample(one: list[Op], two: list[Op], place: int, spiking: tuple[str, ...]) -> None:
+def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: int, spiking: tuple[str, ...]) -> None:
     """Raise ModelError if an operator gives a sample other values in a batch than alone, and spikes depend on it.
 
     `place`: the sample's place in the batch. `spiking`: names of operators that make spikes. Operators of other code,
     as after `if len(x) == 1`, are compared by what follows them.
     """
+    one, two = single.ops, batch.ops
     alone, both = _group_by_place(one), _group_by_place(two)
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
-    if not changed:
-        return
-    op, like = both[changed[0]], alone[changed[0]]
-    if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):
-        return  # sums in another order round to the other side
-    users = find_users(two, [op]) | {both[key] for key in changed if both[key].name == "record"}
-    if not any(user.name in spiking for user in users):
-        return  # it changes the module's result only
+    if not changed or both[changed[0]].name == "record":
+        n_calls = len(batch.calls) if not changed else both[changed[0]].kwargs["call"] + 1
+        given = zip(single.calls[:n_calls], batch.calls[:n_calls], strict=False)
+        fed = ((a.given[0], b.given[0]) for a, b in given if a.layer == b.layer)
+        like, op = next(((a, b) for a, b in fed if not _has_same_sample(a, b, place)), (None, None))
+        if like is None or op is None:
+            return  # sums in another order round to the other side
+    else:
+        op, like = both[changed[0]], alone[changed[0]]
+        if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):
+            return
+        users = find_users(two, [op]) | {both[key] for key in changed if both[key].name == "record"}
+        if not any(user.name in spiking for user in users):
+            return  # it changes the module's result only
     what = f"{op.site}: {op.title} gives a sample other values in a batch than alone"
     for ops, here, there, when in ((one, alone, both, "a single sample"), (two, both, alone, "several samples")):
         only = [here[key] for key in here if key not in there and find_users(ops, [here[key]]) & {op, like}]

@@ -1,12 +1,12 @@
 """Import a module: try each order of axes with known layers, else all operators; compare the spikes."""
 
-from contextlib import suppress
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, shown, warn_user
+from nwcompile.errors import ModelError, NwWarning, shown, warn_user
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer, verify_samples
 from nwcompile.frontend.torch.inputs import has_several, join_inputs, parse_layout, prepare_example
 from nwcompile.frontend.torch.kinds import (
@@ -26,7 +26,7 @@ from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, import_operators
 from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
-from nwcompile.frontend.torch.operators.readout import is_multiple
+from nwcompile.frontend.torch.operators.readout import compare_layers, is_multiple
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
 from nwcompile.frontend.torch.readouts import Tries, run_samples
@@ -93,6 +93,36 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
+    network = _import_repeated(module, x, layout) if relu is None and layout != "B" else None
+    network = _import_module(module, x, example_input, layout, relu)[1] if network is None else network
+    return replace(network, real_example=bool((x != x.trunc()).any()))
+
+
+Result = Imported | ModelError | ModuleFailedError
+
+
+def _import_repeated(module: torch.nn.Module, x: torch.Tensor, layout: str) -> Network | None:
+    """Import with a short example's steps repeated; None if the network is not right, and sure, for the example too."""
+    if x.shape[1] >= FEWEST_STEPS:
+        return None
+    longer = torch.cat([x] * (MIN_STEPS // x.shape[1]), 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", NwWarning)
+            example = longer.transpose(0, 1) if layout == "TB" else longer
+            imported, network = _import_module(module, longer, example, layout, None)
+    except (ModelError, NwWarning):
+        return None
+    spikes = {} if imported.has_own else record_spikes(module, x, imported.lead, imported.parts)
+    is_general = network.readout is None or network.readout.n_steps is None
+    is_same = spikes is not None and all(compare_layers(simulate(imported.network, x.float().cpu().numpy()), spikes))
+    return network if is_general and is_same else None
+
+
+def _import_module(
+    module: torch.nn.Module, x: torch.Tensor, example_input, layout: str, relu: NeuronSpec | None
+) -> tuple[Imported, Network]:
+    """Return an import and the network that is proven; `x` is the example `[B, T, *shape]`."""
     imported = _import_layers(module, x, layout, relu)
     if not isinstance(imported, Imported):
         raise _explain_failure(imported, module, x, example_input, layout, relu)
@@ -102,11 +132,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         network = _prove_import(imported, module, x, layout, np.shape(example_input)[layout.index("B")])
     if network.left_out:
         warn_user(f"{type(module).__name__}: {network.left_out}")
-    network = network.change_layout(layout, n_steps if layout == "B" else None)
-    return replace(network, real_example=bool((x != x.trunc()).any()))
-
-
-Result = Imported | ModelError | ModuleFailedError
+    return imported, network.change_layout(layout, n_steps if layout == "B" else None)
 
 
 def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None) -> Result:
@@ -274,10 +300,6 @@ def _import_with_steps(
 ) -> Imported:
     """Import on one sample; repeat its steps if they are too few to see what each computes."""
     given = [x.shape[1], *(n for n in REPEATED_STEPS if n > x.shape[1] and lead != "once")]
-    if x.shape[1] < FEWEST_STEPS and lead != "once":
-        with suppress(ModelError, ModuleFailedError), preserve_state(module):
-            longer = torch.cat([x[:1]] * -(-MIN_STEPS // x.shape[1]), 1)
-            return import_operators(module, longer, lead, name_input(module), layers, relu)
     refused = None
     for n_steps in given:
         try:
@@ -363,7 +385,8 @@ def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor)
     if network.readout is None and (read_output is None or imported.lead == "once"):
         return network
     try:
-        tries = Tries(module, x, imported.lead, network, imported.depth, bool(imported.reads))
+        reads = bool(imported.reads)
+        tries = Tries(module, x, imported.lead, network, imported.depth, reads, imported.takes_spikes)
         tries.verify_batch()
         if network.readout is not None:
             if not imported.has_own:

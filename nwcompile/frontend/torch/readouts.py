@@ -51,15 +51,25 @@ class Tries:
     `samples` `[S, T, *shape]`, and the first result for each, `results` `[S, *]`. `other_lengths`: samples of other
     numbers of steps with their results, none if the module fixes the number; the longest has more steps than any number
     in the code that runs, such as 15 in `x[:, :15]`. `depth`: see `run_samples`. `has_reads`: whether the module reads
-    values of the input, which may decide what it computes; then more inputs are tried. Raises ModuleFailedError if the
+    values of the input, which may decide what it computes; then more inputs are tried. `takes_spikes`: whether only
+    inputs of 0 and 1 are tried. Raises ModuleFailedError if the
     module fails on the example.
     """
 
     def __init__(
-        self, module: torch.nn.Module, x: torch.Tensor, lead: str, network: Network, depth: int, has_reads: bool
+        self,
+        module: torch.nn.Module,
+        x: torch.Tensor,
+        lead: str,
+        network: Network,
+        depth: int,
+        has_reads: bool,
+        takes_spikes: bool,
     ):
         self.module, self.lead, self.depth, self.has_reads = module, lead, depth, has_reads
         samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
+        if takes_spikes:
+            samples = samples[((samples == 0) | (samples == 1)).flatten(1).all(1)]
         if lead == "once":
             samples = samples[:, :1].expand_as(samples).contiguous()
         given = [(sample, result) for sample in samples.split(1) if (result := self._run(sample)) is not None]

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -171,12 +172,10 @@ class OperatorRecorder(TorchDispatchMode):
         self.running.append(self.paths.get(module, ""))
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
-        pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
-        is_passed_on = is_in_sequence and len(pair) == 2 and not self.inside
-        is_of_layer = is_passed_on and (id(pair) in self.pairs or self._follows_layer(pair[0]))
+        is_of_layer = is_in_sequence and len(args) == 1 and id(args[0]) in self.pairs and not self.inside
         if module in self.layers:
             self.inside.append(self.layers[module])
-        return (pair[0],) if is_of_layer else None
+        return args[0][:1] if is_of_layer else None
 
     def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
@@ -187,9 +186,7 @@ class OperatorRecorder(TorchDispatchMode):
             layer = self.inside.pop()
             if not self.inside:
                 with _disable_current_modes():
-                    given = [
-                        t for t in pytree.tree_leaves((args, list(kwargs.values()))) if isinstance(t, torch.Tensor)
-                    ]
+                    given = [t for t in pytree.tree_leaves(_list_arguments(module, args, kwargs)) if torch.is_tensor(t)]
                     number = sum(call.layer == layer for call in self.calls)
                     self.calls.append(Call(layer, number, [self._find_op(t) for t in given], self._find_site()))
                     self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
@@ -204,10 +201,6 @@ class OperatorRecorder(TorchDispatchMode):
                 if are_steps:
                     op.args, op.kwargs = (layer, 0), {**op.kwargs, "step": place}
                 self._hold(tensor, Held(self._add(replace(op, depends=True))))
-
-    def _follows_layer(self, tensor) -> bool:
-        """Return whether a value is computed after the first call of a layer that is not looked into."""
-        return bool(self.calls) and id(tensor) in self.held and self.held[id(tensor)].op.depends
 
     def _is_record(self, tensor) -> bool:
         return id(tensor) in self.held and self.held[id(tensor)].op.name == "record"
@@ -533,19 +526,29 @@ def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
     return made
 
 
-def _drop_states(result: Any, depth: int = 0, is_first: bool = True) -> Any:
+def _drop_states(result: Any, depth: int = 0, before: list[Op] | None = None) -> Any:
     """Return a result without the states of layers that tuples inside of tuples hold for the next call.
 
-    `is_first`: whether nothing is before it, so that it is what the module computes.
+    `before`: operators before it in the result. The first one is what the module computes.
     """
+    before = [] if before is None else before
     if isinstance(result, dict):
-        parts = _drop_states(list(result.values()), depth, is_first)
-        return dict(zip(result, parts, strict=True))
+        return dict(zip(result, _drop_states(list(result.values()), depth, before), strict=True))
     if isinstance(result, list | tuple):
-        kept = [_drop_states(part, depth + 1, is_first and i == 0) for i, part in enumerate(result)]
+        kept = [_drop_states(part, depth + 1, before) for part in result]
         return tuple(kept) if isinstance(result, tuple) else kept
-    is_state = is_op(result) and result.name == "record" and result.args[1] != 0
-    return None if is_state and depth > 1 and not is_first else result
+    if is_op(result) and result.name == "record" and result.args[1] != 0 and depth > 1 and before:
+        return None
+    before += [result] if is_op(result) else []
+    return result
+
+
+def _list_arguments(module: torch.nn.Module, args: tuple, kwargs: dict) -> list:
+    """Return the arguments of a call in the order of the module's signature."""
+    try:
+        return [*signature(module.forward).bind(*args, **kwargs).arguments.values()]
+    except (TypeError, ValueError):  # code without a signature
+        return [*args, *kwargs.values()]
 
 
 def list_states(module: torch.nn.Module) -> dict[str, Any]:
