@@ -101,11 +101,11 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
 Result = Imported | ModelError | ModuleFailedError
 
 
-def _import_repeated(module: torch.nn.Module, x: torch.Tensor, layout: str) -> Network | None:
-    """Import with a short example's steps repeated; None if the network is not right, and sure, for the example too."""
-    if x.shape[1] >= FEWEST_STEPS:
+def _import_repeated(module: torch.nn.Module, short: torch.Tensor, layout: str) -> Network | None:
+    """Import with the steps of a short example repeated; None unless the network is right for the example as it is."""
+    if short.shape[1] >= FEWEST_STEPS:
         return None
-    longer = torch.cat([x] * (MIN_STEPS // x.shape[1]), 1)
+    longer = torch.cat([short] * (MIN_STEPS // short.shape[1]), 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", NwWarning)
@@ -113,9 +113,10 @@ def _import_repeated(module: torch.nn.Module, x: torch.Tensor, layout: str) -> N
             imported, network = _import_module(module, longer, example, layout, None)
     except (ModelError, NwWarning):
         return None
-    spikes = {} if imported.has_own else record_spikes(module, x, imported.lead, imported.parts)
+    run = simulate(imported.network, short.float().cpu().numpy())
+    spikes = {} if imported.has_own else record_spikes(module, short, imported.lead, imported.parts)
+    is_same = spikes is not None and all(compare_layers(run, spikes))
     is_general = network.readout is None or network.readout.n_steps is None
-    is_same = spikes is not None and all(compare_layers(simulate(imported.network, x.float().cpu().numpy()), spikes))
     return network if is_general and is_same else None
 
 
