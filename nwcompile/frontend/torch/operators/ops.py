@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 aten = torch.ops.aten
+CHOICES = ("where", "masked_fill")
 NEVER = -1  # step of an operator that depends on no step
 PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
 
@@ -128,3 +129,45 @@ def call_operator(func, args, kwargs: dict, find_value: Callable[[Op], Any] = la
 def constant_op(value: torch.Tensor, site: Site) -> Op:
     """Return an operator that stands for a tensor that does not depend on the example."""
     return Op(name="constant", func=None, args=(), kwargs={}, value=value, site=site, depends=False)
+
+
+def expand_fixed_choices(ops: list[Op]) -> list[Op]:
+    """Return operators in which each choice by a mask that no input changes is a sum of products with 0 and 1.
+
+    The first mask of a state may be fixed although its later ones, of the same line of code, are not.
+    """
+
+    def find_line(op: Op) -> tuple:
+        return op.site.modules, op.site.frames[:1]  # the first step may be called from another place
+
+    masks = {op: op.args[op.name == "masked_fill"] for op in ops if op.name in CHOICES and len(op.args) == 3}
+    changing = {find_line(op) for op, mask in masks.items() if mask.depends}
+    expanded: list[Op] = []
+    for op in ops:
+        if op in masks and op.depends and find_line(op) not in changing and op.value.is_floating_point():
+            expanded += _multiply_choice(op, masks[op].value)
+        expanded.append(op)
+    return expanded
+
+
+def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
+    """Make a choice a sum of products; return their operators. A choice of a number that is not finite stays."""
+    x, other = (choice.args[0], choice.args[2]) if choice.name == "masked_fill" else (choice.args[2], choice.args[1])
+    made: list[Op] = []
+    terms: list[Op] = []
+
+    def hold(value: Any) -> Op:
+        if not is_op(value):
+            made.append(constant_op(torch.as_tensor(value).to(choice.value.dtype), choice.site))
+        return value if is_op(value) else made[-1]
+
+    for factors in ((x, ~mask), (other, mask)):
+        pair = tuple(map(hold, factors))
+        if not all(factor.depends or factor.value.isfinite().all() for factor in pair):
+            return []
+        terms.append(run_op(aten.mul.Tensor, pair, {}, choice.site))
+        terms[-1].serial = choice.serial  # it runs where the choice did
+        made.append(terms[-1])
+    total = make_op(aten.add.Tensor, tuple(terms), {}, choice.value, choice.site)
+    choice.name, choice.func, choice.args, choice.kwargs = total.name, total.func, total.args, {}
+    return made

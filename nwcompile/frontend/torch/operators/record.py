@@ -23,6 +23,7 @@ from nwcompile.frontend.torch.operators.ops import (
     aten,
     call_operator,
     constant_op,
+    expand_fixed_choices,
     is_op,
     list_leaves,
     make_op,
@@ -35,7 +36,6 @@ from nwcompile.nn.neurons import trace
 ERROR_CODE = "NW2307"
 COMPOSITE = "CompositeImplicitAutograd"
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
-CHOICES = ("where", "masked_fill")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice by the input, torch.where neither; train the network without it"
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
@@ -157,7 +157,7 @@ class OperatorRecorder(TorchDispatchMode):
             if not pick.is_used:
                 raise self._refuse_picking(pick.site)
         result = pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
-        self.ops = _expand_fixed_choices(self.ops)
+        self.ops = expand_fixed_choices(self.ops)
         return [_drop_states(step) for step in result] if type(result) is list else _drop_states(result)
 
     def _take_spikes(self, result: Any) -> Any:
@@ -180,7 +180,7 @@ class OperatorRecorder(TorchDispatchMode):
     def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
         self.callers.pop()
-        if type(result) is tuple and find_kind(module) is not None:
+        if type(result) is tuple and _is_layer(module):
             self.pairs[id(result)] = result
         if module in self.layers:
             layer = self.inside.pop()
@@ -484,48 +484,6 @@ class OperatorRecorder(TorchDispatchMode):
         raise ModelError(f"{site}: a write in place through torch's {name} cannot be followed; make a new tensor")
 
 
-def _expand_fixed_choices(ops: list[Op]) -> list[Op]:
-    """Return operators in which each choice by a mask that no input changes is a sum of products with 0 and 1.
-
-    The first mask of a state may be fixed although its later ones, of the same line of code, are not.
-    """
-
-    def find_line(op: Op) -> tuple:
-        return op.site.modules, op.site.frames[:1]  # the first step may be called from another place
-
-    masks = {op: op.args[op.name == "masked_fill"] for op in ops if op.name in CHOICES and len(op.args) == 3}
-    changing = {find_line(op) for op, mask in masks.items() if mask.depends}
-    expanded: list[Op] = []
-    for op in ops:
-        if op in masks and op.depends and find_line(op) not in changing and op.value.is_floating_point():
-            expanded += _multiply_choice(op, masks[op].value)
-        expanded.append(op)
-    return expanded
-
-
-def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
-    """Make a choice a sum of products; return their operators. A choice of a number that is not finite stays."""
-    x, other = (choice.args[0], choice.args[2]) if choice.name == "masked_fill" else (choice.args[2], choice.args[1])
-    made: list[Op] = []
-    terms: list[Op] = []
-
-    def hold(value: Any) -> Op:
-        if not is_op(value):
-            made.append(constant_op(torch.as_tensor(value).to(choice.value.dtype), choice.site))
-        return value if is_op(value) else made[-1]
-
-    for factors in ((x, ~mask), (other, mask)):
-        pair = tuple(map(hold, factors))
-        if not all(factor.depends or factor.value.isfinite().all() for factor in pair):
-            return []
-        terms.append(run_op(aten.mul.Tensor, pair, {}, choice.site))
-        terms[-1].serial = choice.serial  # it runs where the choice did
-        made.append(terms[-1])
-    total = make_op(aten.add.Tensor, tuple(terms), {}, choice.value, choice.site)
-    choice.name, choice.func, choice.args, choice.kwargs = total.name, total.func, total.args, {}
-    return made
-
-
 def _drop_states(result: Any, depth: int = 0, before: list[Op] | None = None) -> Any:
     """Return a result without the states of layers that tuples inside of tuples hold for the next call.
 
@@ -554,6 +512,12 @@ def _list_arguments(module: torch.nn.Module, args: tuple, kwargs: dict) -> list:
 def list_states(module: torch.nn.Module) -> dict[str, Any]:
     """Return the attributes in which a layer may keep its state; SpikingJelly keeps them in `_memories`."""
     return {**vars(module), **module._buffers, **vars(module).get("_memories", {})}
+
+
+def _is_layer(module: torch.nn.Module) -> bool:
+    """Return whether a module is a known layer, or has one as its only part, as norse's Lift."""
+    parts = [*module.children()]
+    return find_kind(module) is not None or (len(parts) == 1 and find_kind(parts[0]) is not None)
 
 
 def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
