@@ -83,7 +83,7 @@ def compare_barriers(name: str, net: Net, program: nw.Program, mapped: str) -> l
 def sheet(tile: int) -> tuple[Net, nw.Mapping]:
     """A sheet of neurons with 5 x 5 synapses each, `tile` x `tile` on each core of a grid, next to its neighbors.
 
-    Each neuron spikes by itself every 10 to 30 steps, so 5 % of them in a step.
+    Each neuron spikes by itself every 10 to 30 steps, so about 6 % of them in a step once they have begun.
     """
     chip = nw.Chip.load("loihi1_nahuku")
     barrier = {**chip.cost.barrier_cycles, **GRID_BARRIER}

@@ -115,11 +115,12 @@ def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: in
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
     if not changed or both[changed[0]].name == "record":
         n_calls = len(batch.calls) if not changed else both[changed[0]].kwargs["call"] + 1
-        given = zip(single.calls[:n_calls], batch.calls[:n_calls], strict=False)
-        fed = ((a.given[0], b.given[0]) for a, b in given if a.layer == b.layer)
-        like, op = next(((a, b) for a, b in fed if not _has_same_sample(a, b, place)), (None, None))
-        if like is None or op is None:
+        calls = zip(single.calls[:n_calls], batch.calls[:n_calls], strict=False)
+        given = [(a.given[0], b.given[0]) for a, b in calls if a.layer == b.layer]
+        given = [(a, b) for a, b in given if not _has_same_sample(a, b, place)]
+        if not given:
             return  # sums in another order round to the other side
+        like, op = given[0]
     else:
         op, like = both[changed[0]], alone[changed[0]]
         if op.name in COMPARISONS and _list_numbers(op) == _list_numbers(like):

@@ -52,8 +52,7 @@ class Tries:
     numbers of steps with their results, none if the module fixes the number; the longest has more steps than any number
     in the code that runs, such as 15 in `x[:, :15]`. `depth`: see `run_samples`. `has_reads`: whether the module reads
     values of the input, which may decide what it computes; then more inputs are tried. `takes_spikes`: whether only
-    inputs of 0 and 1 are tried. Raises ModuleFailedError if the
-    module fails on the example.
+    inputs of 0 and 1 are tried. Raises ModuleFailedError if the module fails on the example.
     """
 
     def __init__(

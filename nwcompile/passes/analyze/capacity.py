@@ -49,7 +49,7 @@ def n_usable(chip: Chip) -> int:
 
 
 class Usage(NamedTuple):
-    """What cores use: `held` int64[core] by resource; `out_axons` int64[neuron]; `destinations` of source classes."""
+    """Resources in use: `held` int64[core] by resource; `out_axons` int64[neuron]; `destinations` of source classes."""
 
     held: dict[str, np.ndarray]
     out_axons: np.ndarray

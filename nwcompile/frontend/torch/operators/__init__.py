@@ -135,11 +135,11 @@ def import_operators(
     fed = [op for part in parts for op in part.fed]
     delays = {part.name for part in parts if part.kind is None}
     read = {op.args[0] for op in find_operands(outputs) if op.name == "record"}  # a result may take some steps only
-    late = [op for op in _list_records(known) if op.args[0] in delays & read]
+    recorded = _list_records(known)
+    late = [op for op in recorded if op.args[0] in delays & read]
     maps = list_maps(module)
     refused: list[ModelError] = []
     values = [getattr(value, "entries", value) for value in known.values()]
-    recorded = _list_records(known)
     entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
     # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
     attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
@@ -194,9 +194,9 @@ def import_operators(
     missing = describe_missing(list(filter(None, things)), network, returns)
     return Imported(
         network=replace(network, left_out="; ".join(filter(None, (*assembler.assumed[:1], missing)))),
-        spikes={name: recorded[:1] for name, recorded in spikes.items()},
+        spikes={name: given[:1] for name, given in spikes.items()},
         drawn=samples_of_runs[1:],
-        drawn_spikes={name: recorded[1:] for name, recorded in spikes.items()},
+        drawn_spikes={name: given[1:] for name, given in spikes.items()},
         n_steps=graph.n_steps,
         n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()) + len(parts),
         lead=lead,
@@ -219,9 +219,8 @@ def _list_spikes(assembler: Assembler, runs: list[tuple[dict, dict]]) -> dict[st
         if result is not None:
             rows = [stack_steps(values, result, assembler.graph) for _, values in runs]
         else:  # the host takes all steps together
-            ops = sorted(
-                (op for op in runs[0][0] if op.name == "record" and op.args == (name, 0)), key=lambda op: op.step
-            )
+            ops = [op for op in runs[0][0] if op.name == "record" and op.args == (name, 0)]
+            ops.sort(key=lambda op: op.step)
             rows = [torch.stack([values[op].reshape(-1) for op in ops]) for values, _ in runs]
         spikes[name] = torch.stack(rows).unflatten(2, node.shape) / (part.spike_value if part else 1.0)
     return spikes

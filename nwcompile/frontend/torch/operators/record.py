@@ -128,8 +128,7 @@ class OperatorRecorder(TorchDispatchMode):
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
-        self.running: list[str] = []  # paths of modules
-        self.callers: list[torch.nn.Module] = []  # these modules; in a Sequential, spikes alone are passed on
+        self.running: list[torch.nn.Module] = []
         self.n_outside = 0  # frames around the part of the module that runs
         self.ops: list[Op] = []
         self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
@@ -167,19 +166,17 @@ class OperatorRecorder(TorchDispatchMode):
         return result[0] if id(result) in self.pairs else result
 
     def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
-        is_in_sequence = bool(self.callers) and isinstance(self.callers[-1], torch.nn.Sequential)
-        self.callers.append(module)
-        self.running.append(self.paths.get(module, ""))
+        is_in_sequence = bool(self.running) and isinstance(self.running[-1], torch.nn.Sequential)
+        self.running.append(module)
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
         is_of_layer = is_in_sequence and len(args) == 1 and id(args[0]) in self.pairs and not self.inside
         if module in self.layers:
             self.inside.append(self.layers[module])
-        return args[0][:1] if is_of_layer else None
+        return args[0][:1] if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
     def _leave_module(self, module: torch.nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
         self.running.pop()
-        self.callers.pop()
         if type(result) is tuple and _is_layer(module):
             self.pairs[id(result)] = result
         if module in self.layers:
@@ -356,7 +353,8 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _find_site(self) -> Site:
         frames = self._find_frames()
-        return Site(tuple(self.running), frames, max(len(frames) - self.n_outside, 0) if len(self.running) > 1 else 0)
+        paths = tuple(self.paths.get(module, "") for module in self.running)
+        return Site(paths, frames, max(len(frames) - self.n_outside, 0) if len(self.running) > 1 else 0)
 
     def _find_frames(self) -> tuple[Frame, ...]:
         """Return the frames of the user's code, innermost first."""
