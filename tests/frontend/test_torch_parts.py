@@ -129,8 +129,10 @@ def test_a_result_of_a_short_example_is_read_out_for_every_length(n_steps):
 
 
 def test_code_that_asks_for_the_number_of_steps_is_imported_for_that_of_the_example():
-    net = Net(lambda net, x: net.fire(x * (1.0 if x.shape[1] < 5 else 0.4)))
-    verify_result(net, nw.from_torch(net, spikes(2, 2)), spikes(3, 2, seed=1))
+    net = Net(lambda net, x: net.fire(x * (1.0 if x.shape[1] < 3 else -3.0)))
+    x = spikes(3, 2, seed=1)
+    assert (net.fire(x) != Net(Net.fire)(-3 * x)).any()
+    verify_result(net, nw.from_torch(net, spikes(2, 2)), x)
 
 
 def test_a_product_of_input_and_spikes_holds_for_spikes_of_every_length():
@@ -186,6 +188,18 @@ def test_a_small_influence_of_other_samples_is_refused(name):
     net = Net(lambda net, x: net.lif2(net.fc2(s := net.fire(x)) + 0.05 * MIXES[name](s))[0])
     with pytest.raises(ModelError, match="gives a sample other values in a batch than alone"):
         nw.from_torch(net, spikes(2, 6))
+
+
+@pytest.mark.parametrize("layout", ["BT", "B"])
+def test_samples_that_change_places_in_front_of_a_layer_are_refused(layout):
+    def run(net, x):
+        if layout == "BT":
+            return net.lif2(net.fire(x).flip(0))[0]
+        return torch.stack([net.lif2(net.fire(x).flip(0))[0] for _ in range(5)], 1)
+
+    x = spikes(2, 6) if layout == "BT" else spikes(2, 1)[:, 0]
+    with pytest.raises(ModelError, match="torch's flip gives a sample other values in a batch than alone"):
+        nw.from_torch(Net(run), x, layout=layout)
 
 
 def test_a_read_value_may_depend_on_the_whole_batch():
