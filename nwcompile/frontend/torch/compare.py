@@ -22,6 +22,7 @@ MAX_ROUNDED = 0.02  # part of the entries that rounding may change
 COMPARISONS = ("record", "gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
 REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
 COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES, "_to_copy"}  # torch adds copies for some numbers of samples only
+BATCH = 4  # samples of a batch in which one sample is looked for, behind each of two drawn ones
 MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 
@@ -80,28 +81,26 @@ def verify_samples(
     lead: str,
     n_samples: int,
     layers: dict[torch.nn.Module, str],
+    single: OperatorRecorder,
     has_own: bool,
 ) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
-    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch with a drawn sample behind it,
-    and with one in front of it. `layers` are not looked into. `has_own`: whether the module has other neurons too;
-    then comparisons are spikes. A module that takes one sample and fails on two is refused if the example has several
-    (`n_samples`).
+    `single` has recorded `x`, one sample `[1, T, *shape]`. Its operators are compared with those of a batch of two
+    drawn samples, with `x` behind each. `layers` are not looked into. `has_own`: whether the module has other neurons
+    too; then comparisons are spikes. A module that takes one sample and fails on more is refused if the example has
+    several (`n_samples`).
     """
-    runs = []
-    drawn = draw_like(x)[0]
-    for batch in (x, torch.cat([x, drawn]), torch.cat([drawn, x])):
-        try:
-            with preserve_state(module):
-                recorder, _ = record_run(module, batch, lead, layers)
-        except Exception:  # a module for one sample, or for a fixed number
-            if n_samples > 1 and len(batch) > 1:
-                _refuse_fixed_batch(module, torch.cat([x, x]), lead)
-            return
-        runs.append(recorder)
-    for place, recorder in enumerate(runs[1:]):
-        _compare_sample(runs[0], recorder, place, COMPARISONS if has_own else ("record",))
+    drawn, _, large, _ = draw_like(x)
+    try:
+        with preserve_state(module):
+            batch, _ = record_run(module, torch.cat([drawn, x, large, x]), lead, layers)
+    except Exception:  # a module for one sample, or for a fixed number
+        if n_samples > 1:
+            _refuse_fixed_batch(module, torch.cat([x, x]), lead)
+        return
+    for place in (1, 3):
+        _compare_sample(single, batch, place, COMPARISONS if has_own else ("record",))
 
 
 def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: int, spiking: tuple[str, ...]) -> None:
@@ -111,7 +110,9 @@ def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: in
     as after `if len(x) == 1`, are compared by what follows them.
     """
     one, two = single.ops, batch.ops
-    alone, both = _group_by_place(one), _group_by_place(two)
+    lines = _group_by_line(one)
+    alone = {(line, k): op for line, runs in lines.items() for k, op in enumerate(runs)}
+    both = _find_runs(_group_by_line(two), lines, place)
     changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
     if not changed or both[changed[0]].name == "record":
         n_calls = len(batch.calls) if not changed else both[changed[0]].kwargs["call"] + 1
@@ -140,18 +141,31 @@ def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: in
     )
 
 
-def _group_by_place(ops: list[Op]) -> dict[tuple, Op]:
-    """Return the operators that compute something, by the place in the code and how often it ran before.
+def _group_by_line(ops: list[Op]) -> dict[tuple, list[Op]]:
+    """Return the operators that compute something, in order, by the line of code and whether they are records.
 
-    If a place has several in a row, the last one: torch may add a bias apart, depending on the layout of the batch.
+    If a line has several in a row, the last one: torch may add a bias apart, depending on the layout of the batch.
     """
     computed = [op for op in ops if op.depends and op.name in (*COMPUTED, "record")]
-    counts: dict[tuple, int] = defaultdict(int)
-    places: dict[tuple, Op] = {}
-    for key, run in groupby(computed, key=lambda op: (op.site.frames, op.name == "record")):
-        places[*key, counts[key]] = [*run][-1]
-        counts[key] += 1
-    return places
+    lines: dict[tuple, list[Op]] = defaultdict(list)
+    for line, run in groupby(computed, key=lambda op: (op.site.frames, op.name == "record")):
+        lines[line].append([*run][-1])
+    return lines
+
+
+def _find_runs(batch: dict[tuple, list[Op]], alone: dict[tuple, list[Op]], place: int) -> dict[tuple, Op]:
+    """Return the operators of a batch by line and number; in a loop over the samples, those for one sample."""
+    found = {}
+    for line, runs in batch.items():
+        expected = alone.get(line, [])
+        if expected and len(runs) == BATCH * len(expected):
+            n = len(expected)
+            for some in (runs[place * n : (place + 1) * n], runs[place::BATCH]):  # the loop is outside, or inside
+                if all(_has_same_sample(a, b, place) for a, b in zip(expected, some, strict=True)):
+                    runs = some
+                    break
+        found |= {(line, k): op for k, op in enumerate(runs)}
+    return found
 
 
 def _list_numbers(op: Op) -> list:
@@ -174,17 +188,17 @@ def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str) -
 
 
 def _has_same_sample(alone: Op, both: Op, place: int) -> bool:
-    """Return whether an operator gives the sample at a place of a batch of two its values alone, in any layout."""
+    """Return whether an operator gives the sample at a place of a batch its values alone, in any layout."""
     if not isinstance(alone.value, torch.Tensor) or not alone.value.numel():
         return True
     one, two = (op.value.double().nan_to_num() for op in (alone, both))
     if one.shape == two.shape:
         return is_close(two, one)
     axes = [k for k, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]
-    if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != 2 * one.shape[axes[0]]:
+    if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != BATCH * one.shape[axes[0]]:
         return True
     (axis,) = axes
     n = one.shape[axis]
     outer = (k for k in range(1, n + 1) if n % k == 0)  # axes before the samples, such as the steps of a flat batch
-    parts = (two.unflatten(axis, (k, 2, n // k)).select(axis + 1, place).flatten(axis, axis + 1) for k in outer)
+    parts = (two.unflatten(axis, (k, BATCH, n // k)).select(axis + 1, place).flatten(axis, axis + 1) for k in outer)
     return any(is_close(part, one) for part in parts)

@@ -335,7 +335,8 @@ def _prove_import(
         _verify_reads(imported, module, given[:1])
     layers = {part.module: part.name for part in imported.parts}
     has_own = imported.has_own
-    verify_samples(module, given[:1], imported.lead, n_samples if has_own else 1, layers, has_own)
+    n_samples = n_samples if has_own else 1
+    verify_samples(module, given[:1], imported.lead, n_samples, layers, imported.recorder, has_own)
     spikes = None if has_own else record_spikes(module, given, imported.lead, imported.parts)
     if spikes is None:
         compare_spikes(imported.network, given[:1], imported.spikes)

@@ -60,7 +60,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A network, and the module's spikes of each layer for the example and for drawn inputs `[S, T, *shape]`.
+    """A network, the recorder of the module's run on the example, and the module's spikes of each layer for the example
+    and for drawn inputs `[S, T, *shape]`.
 
     `n_states`: the number of states of all neurons; a part counts as one. `lead`: the leading axes of the module's
     input. `parts`: those that are not looked into. `has_own`: whether other neurons were found. `reads`: the place in
@@ -71,6 +72,7 @@ class Imported:
     """
 
     network: Network
+    recorder: OperatorRecorder
     spikes: dict[str, torch.Tensor]
     drawn: torch.Tensor
     drawn_spikes: dict[str, torch.Tensor]
@@ -194,6 +196,7 @@ def import_operators(
     missing = describe_missing(list(filter(None, things)), network, returns)
     return Imported(
         network=replace(network, left_out="; ".join(filter(None, (*assembler.assumed[:1], missing)))),
+        recorder=recorder,
         spikes={name: given[:1] for name, given in spikes.items()},
         drawn=samples_of_runs[1:],
         drawn_spikes={name: given[1:] for name, given in spikes.items()},

@@ -1,6 +1,7 @@
 """Record the ATen operators that a module runs on the example, as a graph without in-place operations."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -124,6 +125,7 @@ class OperatorRecorder(TorchDispatchMode):
         super().__init__()
         self.paths, self.layers, self.takes_choices = paths, layers or {}, takes_choices
         self.calls: list[Call] = []  # of layers, in order
+        self.n_calls: Counter[str] = Counter()  # of each layer
         self.reads: list[Site] = []  # places at which Python reads a value that depends on the example
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
@@ -184,8 +186,9 @@ class OperatorRecorder(TorchDispatchMode):
             if not self.inside:
                 with _disable_current_modes():
                     given = [t for t in pytree.tree_leaves(_list_arguments(module, args, kwargs)) if torch.is_tensor(t)]
-                    number = sum(call.layer == layer for call in self.calls)
-                    self.calls.append(Call(layer, number, [self._find_op(t) for t in given], self._find_site()))
+                    given = [self._find_op(t) for t in given]
+                    self.calls.append(Call(layer, self.n_calls[layer], given, self._find_site()))
+                    self.n_calls[layer] += 1
                     self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
                     self._hold_records(layer, list_states(module))
 
@@ -483,24 +486,27 @@ class OperatorRecorder(TorchDispatchMode):
 
 
 def _drop_states(result: Any, depth: int = 0, before: list[Op] | None = None) -> Any:
-    """Return a result without the states of layers that tuples inside of tuples hold for the next call.
+    """Return a result without the states for the next call: collections inside of others that hold only states of layers.
 
     `before`: operators before it in the result. The first one is what the module computes.
     """
     before = [] if before is None else before
-    if isinstance(result, dict):
-        return dict(zip(result, _drop_states(list(result.values()), depth, before), strict=True))
-    if isinstance(result, list | tuple):
-        kept = [_drop_states(part, depth + 1, before) for part in result]
-        return tuple(kept) if isinstance(result, tuple) else kept
-    if is_op(result) and result.name == "record" and result.args[1] != 0 and depth > 1 and before:
+    if not isinstance(result, dict | list | tuple):
+        before += [result] if is_op(result) else []
+        return result
+    leaves = [leaf for leaf in pytree.tree_leaves(result, is_leaf=is_op) if is_op(leaf)]
+    if depth and before and leaves and all(op.name == "record" and op.args[1] != 0 for op in leaves):
         return None
-    before += [result] if is_op(result) else []
-    return result
+    kept = [_drop_states(part, depth + 1, before) for part in (result.values() if isinstance(result, dict) else result)]
+    if isinstance(result, dict):
+        return dict(zip(result, kept, strict=True))
+    return tuple(kept) if isinstance(result, tuple) else kept
 
 
 def _list_arguments(module: torch.nn.Module, args: tuple, kwargs: dict) -> list:
     """Return the arguments of a call in the order of the module's signature."""
+    if not kwargs:
+        return [*args]
     try:
         return [*signature(module.forward).bind(*args, **kwargs).arguments.values()]
     except (TypeError, ValueError):  # code without a signature
