@@ -389,7 +389,6 @@ def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor)
     try:
         reads = bool(imported.reads)
         tries = Tries(module, x, imported.lead, network, imported.depth, reads, imported.takes_spikes)
-        tries.verify_batch()
         if network.readout is not None:
             if not imported.has_own:
                 tries.verify_results(network, network.readout, imported.parts)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import isclose
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -82,21 +82,35 @@ class Tries:
             limit = min(MOST_STEPS, MOST_VALUES // sum(network.node(name).n_neurons for name in network.layers))
             numbers = find_numbers(module, lambda: self._run(self.samples[:1]))
             lengths = _change_lengths(self.samples, max((n for n in numbers if n <= limit), default=0))
+        self.batch = self._find_batch()
         for others in lengths:
-            results = [result for sample in others.split(1) if (result := self._run(sample)) is not None]
+            results = [result for result in self._run_each(others) if result is not None]
             if len(results) == len(others) and len({result.shape for result in results}) == 1:
                 self.other_lengths.append((others, torch.cat(results)))
 
-    def verify_batch(self) -> None:
-        """Raise BatchError if the results of two samples, or of all if the code reads values, depend on each other."""
+    def _find_batch(self) -> "Batch | None":
+        """Return where the result of a batch has those of its samples; None if the module takes no batches.
+
+        Raises BatchError if the results of two samples, or of all if the code reads values, depend on each other.
+        """
+        batch = None
         for n_samples in {min(2, len(self.samples)), len(self.samples) if self.has_reads else 1} - {1}:
-            batch = self._run(self.samples[:n_samples])
-            if batch is None:
+            whole = self._run(self.samples[:n_samples])
+            if whole is None:
                 continue
-            whole, *alone = (result.double().nan_to_num(0, 0, 0) for result in (batch, *self.results[:n_samples]))
-            if not _consists_of(whole[0], alone):
+            whole, *alone = (result.double().nan_to_num(0, 0, 0) for result in (whole, *self.results[:n_samples]))
+            batch = _match_batch(whole[0], alone)
+            if batch is None:
                 text = "depends on the other samples of its batch, or is another one alone"
                 raise BatchError(f"the module's result for a sample {text}")
+        return batch
+
+    def _run_each(self, samples: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the result of each sample, from one run if the module takes batches and reads no values."""
+        if self.batch is None or self.has_reads:
+            return [self._run(sample) for sample in samples.split(1)]
+        whole = self._run(samples)
+        return [] if whole is None else [part[None] for part in self.batch.split(whole[0], len(samples))]
 
     def prove_output(self, network: Network) -> bool:
         """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.
@@ -161,15 +175,30 @@ class Tries:
         return run_samples(self.module, x, self.lead, self.depth)
 
 
-def _consists_of(whole: torch.Tensor, parts: list[torch.Tensor]) -> bool:
-    """Return whether a result has those of single samples side by side on an axis, which steps may share."""
-    for axis, n in enumerate(parts[0].shape):
-        if whole.ndim == parts[0].ndim and whole.shape[axis] == len(parts) * n:
-            first, last = whole.unflatten(axis, (len(parts), n)), whole.unflatten(axis, (n, len(parts)))
-            for given in (first.unbind(axis), last.unbind(axis + 1)):
-                if all(one.shape == part.shape and is_close(one, part) for one, part in zip(given, parts, strict=True)):
-                    return True
-    return False
+class Batch(NamedTuple):
+    """The axis on which a batch's result has those of its samples side by side, around or inside of other entries."""
+
+    axis: int
+    is_inside: bool
+
+    def split(self, whole: torch.Tensor, n: int) -> list[torch.Tensor]:
+        """Return the results of `n` samples; none if their axis has no multiple of `n` entries."""
+        size = whole.shape[self.axis] // n
+        if whole.shape[self.axis] != n * size:
+            return []
+        sizes = (size, n) if self.is_inside else (n, size)
+        return [*whole.unflatten(self.axis, sizes).unbind(self.axis + self.is_inside)]
+
+
+def _match_batch(whole: torch.Tensor, alone: list[torch.Tensor]) -> Batch | None:
+    """Return where a batch's result has those of its samples alone, or None."""
+    for batch in (Batch(axis, is_inside) for axis in range(whole.ndim) for is_inside in (False, True)):
+        parts = batch.split(whole, len(alone))
+        if parts and all(
+            one.shape == part.shape and is_close(one, part) for one, part in zip(parts, alone, strict=True)
+        ):
+            return batch
+    return None
 
 
 def run_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, depth: int | None = None) -> torch.Tensor | None:

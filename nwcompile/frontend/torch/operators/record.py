@@ -486,7 +486,7 @@ class OperatorRecorder(TorchDispatchMode):
 
 
 def _drop_states(result: Any, depth: int = 0, before: list[Op] | None = None) -> Any:
-    """Return a result without the states for the next call: collections inside of others that hold only states of layers.
+    """Return a result without states for the next call: collections inside of others that hold only states of layers.
 
     `before`: operators before it in the result. The first one is what the module computes.
     """
