@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -111,7 +111,63 @@ def import_operators(
     in eval mode with cleared states. Raises ModelError, naming the place in the module's code, for what cannot be
     followed, and ModuleFailedError if the module cannot be run so.
     """
-    sample, layers = x[:1], layers or {}
+    example = _record_example(module, x, lead, layers or {}, relu)
+    values = [getattr(value, "entries", value) for value in example.known.values()]
+    entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
+    # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
+    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
+    refused: list[ModelError] = []
+    for options in attempts:
+        try:
+            assembled = _assemble_example(example, input_name, options)
+            break
+        except ModelError as e:
+            refused.append(e)
+    else:
+        raise refused[0]
+    if example.recorder.reads and assembled.assembler.layers:
+        raise example.recorder.refuse_reading(example.recorder.reads[0])
+    return _read_result(example, assembled, reads_out=relu is None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Example:
+    """What a module does on one sample of the example, `sample` `[1, T, *shape]`.
+
+    `known`: what each recorded operator became: an operator of one step, or `Steps`. `inputs`: the input of each step.
+    `groups`: the operators of each of the module's results; `returned`: as recorded; `depth` as in `Imported`.
+    """
+
+    module: torch.nn.Module
+    sample: torch.Tensor
+    lead: str
+    has_spikes: bool
+    recorder: OperatorRecorder
+    result: Any
+    known: dict[Op, Any]
+    inputs: list[Op]
+    parts: list[Part]
+    returned: list[list[Op]]
+    groups: list[list[Op]]
+    depth: int
+
+
+class _Assembled(NamedTuple):
+    """A network in its Assembler, and the values of operators and nodes for `samples` `[S, T, *shape]`, one by one."""
+
+    assembler: Assembler
+    samples: torch.Tensor
+    runs: list[tuple[dict, dict]]
+
+
+def _record_example(
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    lead: str,
+    layers: dict[torch.nn.Module, str],
+    relu: NeuronSpec | None,
+) -> _Example:
+    sample = x[:1]
     try:
         with preserve_state(module):
             recorder, result = record_run(module, sample, lead, layers)
@@ -131,82 +187,81 @@ def import_operators(
     _note_read(parts, recorder, result)
     returned, depth = _group_operators(result, known, len(inputs))
     groups = [list_results([known[op] for op in ops], len(inputs)) for ops in returned]
-    outputs = [op for group in groups for op in group]
-    if not outputs and not parts:
+    if not any(groups) and not parts:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
+    return _Example(
+        module, sample, lead, _are_spikes(x), recorder, result, known, inputs, parts, returned, groups, depth
+    )
+
+
+def _assemble_example(example: _Example, input_name: str, options: dict[str, Any]) -> _Assembled:
+    """Build the network, and verify that it computes what the module does on the example and on drawn inputs.
+
+    `options`: of `roll_steps`.
+    """
+    parts, inputs, shape = example.parts, example.inputs, example.sample.shape[2:]
+    outputs = [op for group in example.groups for op in group]
     fed = [op for part in parts for op in part.fed]
+    recorded = _list_records(example.known)
     delays = {part.name for part in parts if part.kind is None}
     read = {op.args[0] for op in find_operands(outputs) if op.name == "record"}  # a result may take some steps only
-    recorded = _list_records(known)
     late = [op for op in recorded if op.args[0] in delays & read]
-    maps = list_maps(module)
-    refused: list[ModelError] = []
-    values = [getattr(value, "entries", value) for value in known.values()]
-    entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
-    # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
-    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
-    for options in attempts:
-        try:
-            graph = correct_starts(
-                choose_entries(drop_sums(expand_buffers(roll_steps([*outputs, *fed, *late], inputs, **options))))
-            )
-            for node in (node for node in graph.nodes if node.name == "record"):
-                node.values = {op.step: op for op in recorded if op.args == node.op.args}
-            places = {
-                part.name: graph.outputs[len(outputs) + i * len(inputs) :][: len(inputs)]
-                for i, part in enumerate(parts)
-            }
-            graph.outputs = graph.outputs[: len(outputs)]
-            n_first = len(groups[0]) if groups else 0
-            assembler = Assembler(graph, input_name, sample.shape[2:], n_first, parts, places, _are_spikes(x), maps)
-            verify_later(graph)
-            given = [op.value for op in graph.inputs]
-            trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
-            if assembler.assumed:
-                trials = [trial for trial in trials if _are_spikes(torch.stack(trial))]
-            if graph.inputs[0].step < 0:  # one input for all steps
-                trials = [[steps[0]] * len(steps) for steps in trials]
-            samples = [torch.stack([s.reshape(sample.shape[2:]) for s in trial])[None] for trial in trials]
-            again = [_record_again(module, one, lead, parts, recorder, known) for one in samples[1:]]
-            kept = [(k, record) for k, record in enumerate([recorded, *again]) if record is not None]
-            runs = [verify_graph(graph, assembler.used, trials[k], record) for k, record in kept]
-            assembler.verify_feeds(runs)
-            break
-        except ModelError as e:
-            refused.append(e)
-    else:
-        raise refused[0]
-    if recorder.reads and assembler.layers:
-        raise recorder.refuse_reading(recorder.reads[0])
-    network = assembler.network
-    shapes = Counter(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
+    rolled = roll_steps([*outputs, *fed, *late], inputs, **options)
+    graph = correct_starts(choose_entries(drop_sums(expand_buffers(rolled))))
+    for node in (node for node in graph.nodes if node.name == "record"):
+        node.values = {op.step: op for op in recorded if op.args == node.op.args}
+    places = {part.name: graph.outputs[len(outputs) + i * len(inputs) :][: len(inputs)] for i, part in enumerate(parts)}
+    graph.outputs = graph.outputs[: len(outputs)]
+    n_first = len(example.groups[0]) if example.groups else 0
+    maps = list_maps(example.module)
+    assembler = Assembler(graph, input_name, shape, n_first, parts, places, example.has_spikes, maps)
+    verify_later(graph)
+    given = [op.value for op in graph.inputs]
+    trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
+    if assembler.assumed:
+        trials = [trial for trial in trials if _are_spikes(torch.stack(trial))]
+    if graph.inputs[0].step < 0:  # one input for all steps
+        trials = [[steps[0]] * len(steps) for steps in trials]
+    samples = [torch.stack([step.reshape(shape) for step in trial])[None] for trial in trials]
+    records = [recorded, *(_record_again(example, sample) for sample in samples[1:])]
+    kept = [k for k, record in enumerate(records) if record is not None]
+    runs = [verify_graph(graph, assembler.used, trials[k], records[k]) for k in kept]
+    assembler.verify_feeds(runs)
+    return _Assembled(assembler, torch.cat([samples[k] for k in kept]), runs)
+
+
+def _read_result(example: _Example, assembled: _Assembled, reads_out: bool) -> Imported:
+    """Return the import. `reads_out`: whether what the module computes after its layers is looked at."""
+    assembler, samples, runs = assembled
+    graph, network, groups = assembler.graph, assembler.network, example.groups
+    shapes = Counter(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in example.returned)
     returns = " and ".join(f"{text} ({n} times)" if n > 1 else text for text, n in shapes.items())
-    things = [] if relu is not None else describe_results(assembler, runs, [len(group) for group in groups])
-    if relu is None and not groups and result is not None:
-        things = [f"a result of type {type(result).__name__}, which holds no tensor"]
-        returns = type(result).__name__
-    samples_of_runs = torch.cat([samples[k] for k, _ in kept])
+    things = describe_results(assembler, runs, [len(group) for group in groups]) if reads_out else []
+    if reads_out and not groups and example.result is not None:
+        returns = type(example.result).__name__
+        things = [f"a result of type {returns}, which holds no tensor"]
     spikes = _list_spikes(assembler, runs)
-    read_first = partial(find_readout, assembler, runs, samples_of_runs, spikes, graph.outputs[:n_first])
+    read_first = partial(find_readout, assembler, runs, samples, spikes, graph.outputs[: assembler.n_first])
     is_output = bool(groups) and bool(things) and not things[0]
     if groups and things and things[0]:
         readout = read_first()
         if readout is not None:
             network, things[0] = replace(network, readout=readout), ""
     missing = describe_missing(list(filter(None, things)), network, returns)
+    reads = example.recorder.reads
     return Imported(
         network=replace(network, left_out="; ".join(filter(None, (*assembler.assumed[:1], missing)))),
-        recorder=recorder,
+        recorder=example.recorder,
         spikes={name: given[:1] for name, given in spikes.items()},
-        drawn=samples_of_runs[1:],
+        drawn=samples[1:],
         drawn_spikes={name: given[1:] for name, given in spikes.items()},
         n_steps=graph.n_steps,
-        n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()) + len(parts),
-        lead=lead,
-        parts=parts,
+        n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()) + len(example.parts),
+        lead=example.lead,
+        parts=example.parts,
         has_own=bool(assembler.layers),
-        reads=str(recorder.reads[0]) if recorder.reads else "",
-        depth=depth,
+        reads=str(reads[0]) if reads else "",
+        depth=example.depth,
         takes_spikes=assembler.takes_spikes,
         read_output=read_first if is_output else None,
     )
@@ -256,18 +311,17 @@ def _list_entries(value: Any) -> list[Op]:
     return value.entries if isinstance(value, Steps) else [value]
 
 
-def _record_again(
-    module: torch.nn.Module, x: torch.Tensor, lead: str, parts: list[Part], recorder: OperatorRecorder, known: dict
-) -> dict[Op, torch.Tensor] | None:
+def _record_again(example: _Example, x: torch.Tensor) -> dict[Op, torch.Tensor] | None:
     """Return the value of every record of a step on another input; None if the module then does something else."""
+    recorder = example.recorder
     ops = [op for op in recorder.ops if op.name == "record"]
-    again = record_results(module, x, lead, parts, {_find_place(op) for op in ops})
+    again = record_results(example.module, x, example.lead, example.parts, {_find_place(op) for op in ops})
     values: dict[Op, torch.Tensor] = {}
     for op in ops:
         other = None if again is None else again.get((*_find_place(op), recorder.calls[op.kwargs["call"]].number))
         if other is None or other.shape != op.value.shape:
             return None
-        became = known[op]
+        became = example.known[op]
         cut = cut_value(other, became.layout) if isinstance(became, Steps) else None
         values |= dict(zip(_list_entries(became), cut or [other], strict=True))
     return values
