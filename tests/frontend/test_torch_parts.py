@@ -174,20 +174,56 @@ def test_a_delay_that_is_a_further_result_is_an_output():
         assert np.array_equal(outputs[name], expected.detach())
 
 
+@pytest.mark.parametrize("gives", [dict, lambda **results: tuple(results.values())])
+def test_a_membrane_next_to_the_spikes_of_a_step_is_reported(gives):
+    """Collections that hold only states are for the next call."""
+
+    def run(net, x):
+        pairs = [net.lif(net.fc(x_t)) for x_t in x.unbind(1)]
+        return [{"layer": gives(spikes=s, membrane=v)} for s, v in pairs]
+
+    with pytest.warns(NwWarning, match="the import left out the membrane of layer 'lif'"):
+        nw.from_torch(Net(run), spikes(2, 7))
+
+
 MIXES = {
     "the mean": lambda s: s.mean(0, keepdim=True),
     "the first": lambda s: s[:1],
     "the last": lambda s: s[-1:],
     "the samples before": lambda s: s.cumsum(0),
     "another one": lambda s: s.roll(1, 0),
+    "the largest": lambda s: s.amax(0),
+    "the first on the third": lambda s: torch.cat([0 * s[:2], s[2:] * 0 + s[:1]]) if len(s) > 2 else 0 * s,
 }
 
 
 @pytest.mark.parametrize("name", MIXES)
 def test_a_small_influence_of_other_samples_is_refused(name):
     net = Net(lambda net, x: net.lif2(net.fc2(s := net.fire(x)) + 0.05 * MIXES[name](s))[0])
-    with pytest.raises(ModelError, match="gives a sample other values in a batch than alone"):
+    with pytest.raises(
+        ModelError, match="(gives a sample other values in a batch than alone|runs for a single sample only)"
+    ):
         nw.from_torch(net, spikes(2, 6))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_loop_over_the_samples_may_have_own_neurons(inside):
+    def fire(net, current, v):
+        v = 0.8 * v + current
+        s = (v > 0.3).float()
+        return s, v - 0.3 * s
+
+    def run(net, x):
+        x = net.fire(x)
+        v, steps = [x.new_zeros(N)] * len(x), [[] for _ in x]
+        order = [(b, t) for b in range(len(x)) for t in range(x.shape[1])]
+        for b, t in sorted(order, key=lambda pair: pair[::-1]) if inside else order:
+            s, v[b] = fire(net, net.fc2(x[b, t]), v[b])
+            steps[b].append(s)
+        return torch.stack([torch.stack(row) for row in steps])
+
+    net = Net(run)
+    verify_result(net, nw.from_torch(net, spikes(2, 7)), spikes(3, 7, seed=1))
 
 
 @pytest.mark.parametrize("layout", ["BT", "B"])

@@ -9,7 +9,7 @@ import torch
 from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators.ops import Op, is_op, list_leaves
-from nwcompile.frontend.torch.operators.readout import is_close
+from nwcompile.frontend.torch.operators.readout import CLOSE, is_close
 from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
 from nwcompile.frontend.torch.operators.roll import COPIES, find_users
 from nwcompile.frontend.torch.operators.runs import draw_like, record_run
@@ -22,7 +22,7 @@ MAX_ROUNDED = 0.02  # part of the entries that rounding may change
 COMPARISONS = ("record", "gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
 REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
 COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES, "_to_copy"}  # torch adds copies for some numbers of samples only
-BATCH = 4  # samples of a batch in which one sample is looked for, behind each of two drawn ones
+N_SAMPLES, PLACE = 4, 2  # of a batch, and of the sample that is compared in it: not the first, the last or the middle
 MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 
@@ -86,39 +86,37 @@ def verify_samples(
 ) -> None:
     """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
 
-    `single` has recorded `x`, one sample `[1, T, *shape]`. Its operators are compared with those of a batch of two
-    drawn samples, with `x` behind each. `layers` are not looked into. `has_own`: whether the module has other neurons
-    too; then comparisons are spikes. A module that takes one sample and fails on more is refused if the example has
-    several (`n_samples`).
+    `single` has recorded `x`, one sample `[1, T, *shape]`. Its operators are compared with those of a batch with drawn
+    samples around `x`. `layers` are not looked into. `has_own`: whether the module has other neurons too; then
+    comparisons are spikes. A module that takes one sample and fails on more is refused if the example has several
+    (`n_samples`).
     """
-    drawn, _, large, _ = draw_like(x)
+    drawn = draw_like(x)[: N_SAMPLES - 1]
     try:
         with preserve_state(module):
-            batch, _ = record_run(module, torch.cat([drawn, x, large, x]), lead, layers)
+            batch, _ = record_run(module, torch.cat([*drawn[:PLACE], x, *drawn[PLACE:]]), lead, layers)
     except Exception:  # a module for one sample, or for a fixed number
         if n_samples > 1:
             _refuse_fixed_batch(module, torch.cat([x, x]), lead)
         return
-    for place in (1, 3):
-        _compare_sample(single, batch, place, COMPARISONS if has_own else ("record",))
+    _compare_sample(single, batch, COMPARISONS if has_own else ("record",))
 
 
-def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, place: int, spiking: tuple[str, ...]) -> None:
+def _compare_sample(single: OperatorRecorder, batch: OperatorRecorder, spiking: tuple[str, ...]) -> None:
     """Raise ModelError if an operator gives a sample other values in a batch than alone, and spikes depend on it.
 
-    `place`: the sample's place in the batch. `spiking`: names of operators that make spikes. Operators of other code,
-    as after `if len(x) == 1`, are compared by what follows them.
+    `spiking`: names of operators that make spikes. Operators of other code, as after `if len(x) == 1`, are compared by
+    what follows them.
     """
     one, two = single.ops, batch.ops
     lines = _group_by_line(one)
-    alone = {(line, k): op for line, runs in lines.items() for k, op in enumerate(runs)}
-    both = _find_runs(_group_by_line(two), lines, place)
-    changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key], place)]
+    alone, both = _number_runs(lines), _number_runs(_find_sample(_group_by_line(two), lines))
+    changed = [key for key in both if key in alone and not _has_same_sample(alone[key], both[key])]
     if not changed or both[changed[0]].name == "record":
         n_calls = len(batch.calls) if not changed else both[changed[0]].kwargs["call"] + 1
         calls = zip(single.calls[:n_calls], batch.calls[:n_calls], strict=False)
         given = [(a.given[0], b.given[0]) for a, b in calls if a.layer == b.layer]
-        given = [(a, b) for a, b in given if not _has_same_sample(a, b, place)]
+        given = [(a, b) for a, b in given if not _has_same_sample(a, b)]
         if not given:
             return  # sums in another order round to the other side
         like, op = given[0]
@@ -153,19 +151,22 @@ def _group_by_line(ops: list[Op]) -> dict[tuple, list[Op]]:
     return lines
 
 
-def _find_runs(batch: dict[tuple, list[Op]], alone: dict[tuple, list[Op]], place: int) -> dict[tuple, Op]:
-    """Return the operators of a batch by line and number; in a loop over the samples, those for one sample."""
-    found = {}
-    for line, runs in batch.items():
-        expected = alone.get(line, [])
-        if expected and len(runs) == BATCH * len(expected):
-            n = len(expected)
-            for some in (runs[place * n : (place + 1) * n], runs[place::BATCH]):  # the loop is outside, or inside
-                if all(_has_same_sample(a, b, place) for a, b in zip(expected, some, strict=True)):
-                    runs = some
-                    break
-        found |= {(line, k): op for k, op in enumerate(runs)}
+def _find_sample(batch: dict[tuple, list[Op]], alone: dict[tuple, list[Op]]) -> dict[tuple, list[Op]]:
+    """Return the operators of a batch by line; of a loop over the samples, those for the sample that is compared."""
+    found = dict(batch)
+    for line, expected in alone.items():
+        runs, n = batch.get(line, []), len(expected)
+        if len(runs) == N_SAMPLES * n:
+            for some in (runs[PLACE * n : (PLACE + 1) * n], runs[PLACE::N_SAMPLES]):  # the loop is outside, or inside
+                if all(_has_same_sample(a, b) for a, b in zip(expected, some, strict=True)):
+                    found[line] = some
     return found
+
+
+def _number_runs(lines: dict[tuple, list[Op]]) -> dict[tuple, Op]:
+    """Return the operators by line and number, in the order in which they ran."""
+    numbered = [((line, k), op) for line, runs in lines.items() for k, op in enumerate(runs)]
+    return dict(sorted(numbered, key=lambda item: item[1].serial))
 
 
 def _list_numbers(op: Op) -> list:
@@ -187,18 +188,20 @@ def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str) -
         ) from None
 
 
-def _has_same_sample(alone: Op, both: Op, place: int) -> bool:
-    """Return whether an operator gives the sample at a place of a batch its values alone, in any layout."""
+def _has_same_sample(alone: Op, both: Op) -> bool:
+    """Return whether an operator gives the sample at its place in a batch its values alone, in any layout."""
     if not isinstance(alone.value, torch.Tensor) or not alone.value.numel():
         return True
     one, two = (op.value.double().nan_to_num() for op in (alone, both))
+    rounding = 2 * torch.finfo(alone.value.dtype).eps if alone.value.is_floating_point() else 0.0
+    tolerance = max(CLOSE, rounding)  # a sum and a bias are each rounded to half precision
     if one.shape == two.shape:
-        return is_close(two, one)
+        return is_close(two, one, tolerance)
     axes = [k for k, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]
-    if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != BATCH * one.shape[axes[0]]:
+    if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != N_SAMPLES * one.shape[axes[0]]:
         return True
     (axis,) = axes
     n = one.shape[axis]
     outer = (k for k in range(1, n + 1) if n % k == 0)  # axes before the samples, such as the steps of a flat batch
-    parts = (two.unflatten(axis, (k, BATCH, n // k)).select(axis + 1, place).flatten(axis, axis + 1) for k in outer)
-    return any(is_close(part, one) for part in parts)
+    parts = (two.unflatten(axis, (k, N_SAMPLES, n // k)).select(axis + 1, PLACE).flatten(axis, axis + 1) for k in outer)
+    return any(is_close(part, one, tolerance) for part in parts)

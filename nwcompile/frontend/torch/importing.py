@@ -23,10 +23,10 @@ from nwcompile.frontend.torch.modules import (
     unwrap_module,
 )
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, import_operators
+from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, find_half_precision, import_operators
 from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
-from nwcompile.frontend.torch.operators.readout import compare_layers, is_multiple
+from nwcompile.frontend.torch.operators.readout import compare_layers, find_factor, name_dtype
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
 from nwcompile.frontend.torch.readouts import Tries, run_samples
@@ -333,6 +333,12 @@ def _prove_import(
     )
     if imported.reads:
         _verify_reads(imported, module, given[:1])
+    half = find_half_precision(imported.recorder.ops)
+    if half is not None:
+        warn_user(
+            f"{half.site}: the module computes in {name_dtype(half.value.dtype)} and the network in float32, so their "
+            "spikes may differ; import module.float() to compare what the network computes"
+        )
     layers = {part.module: part.name for part in imported.parts}
     has_own = imported.has_own
     n_samples = n_samples if has_own else 1
@@ -374,7 +380,7 @@ def _returns_output(imported: Imported, module: torch.nn.Module, example: torch.
     output = simulate(imported.network, example.numpy()).output
     if result is None or isinstance(output, dict) or result.numel() != output.size:
         return False
-    return is_multiple(result, torch.from_numpy(output).double())
+    return find_factor(result.reshape(output.shape), torch.from_numpy(output)) > 0
 
 
 def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor) -> Network:

@@ -33,7 +33,13 @@ from nwcompile.frontend.torch.operators.graph import verify_graph
 from nwcompile.frontend.torch.operators.neurons import drop_sums
 from nwcompile.frontend.torch.operators.ops import PACKAGE, Op, is_op
 from nwcompile.frontend.torch.operators.parts import Part, list_parts
-from nwcompile.frontend.torch.operators.readout import describe_missing, describe_results, find_readout, stack_steps
+from nwcompile.frontend.torch.operators.readout import (
+    describe_missing,
+    describe_results,
+    find_readout,
+    name_dtype,
+    stack_steps,
+)
 from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
 from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps
@@ -179,8 +185,12 @@ def _record_example(
             raise ModelError(f"{site}: {NO_STATISTICS}") from None
         where = f"{site}: " if str(site) != "the module" else ""
         raise ModuleFailedError(f"{where}{type(e).__name__}: {e}") from e
-    if not layers:
-        _refuse_half_precision(recorder.ops)
+    half = find_half_precision(recorder.ops)
+    if half is not None and not layers:
+        raise ModelError(
+            f"{half.site}: torch's {half.name} computes in {name_dtype(half.value.dtype)}, and networks compute in "
+            "float32 or float64; import module.float()"
+        )
     known, inputs = unroll_steps(recorder.ops, TIME_AXES[lead], recorder.calls)
     modules = {name: part for part, name in layers.items()}
     parts = list_parts(recorder.calls, known, len(inputs), modules, relu, lead == "once")
@@ -327,13 +337,9 @@ def _record_again(example: _Example, x: torch.Tensor) -> dict[Op, torch.Tensor] 
     return values
 
 
-def _refuse_half_precision(ops: list[Op]) -> None:
-    for op in ops[1:]:
-        if getattr(op.value, "dtype", None) in HALF:
-            raise ModelError(
-                f"{op.site}: torch's {op.name} computes in {str(op.value.dtype).removeprefix('torch.')}, and networks "
-                "compute in float32 or float64; import module.float()"
-            )
+def find_half_precision(ops: list[Op]) -> Op | None:
+    """Return the first operator that computes in bfloat16 or float16, or None."""
+    return next((op for op in ops[1:] if op.depends and getattr(op.value, "dtype", None) in HALF), None)
 
 
 def _group_operators(result: Any, known: dict[Op, Any], n_steps: int) -> tuple[list[list[Op]], int]:

@@ -64,9 +64,9 @@ class Records:
         return None
 
 
-def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Return whether values are equal but for rounding."""
-    return bool(((values - expected).abs() <= CLOSE * max(float(expected.abs().max()), 1e-6)).all())
+def is_close(values: torch.Tensor, expected: torch.Tensor, tolerance: float = CLOSE) -> bool:
+    """Return whether values are equal but for rounding: a part of the largest one."""
+    return bool(((values - expected).abs() <= tolerance * max(float(expected.abs().max()), 1e-6)).all())
 
 
 class ReadoutBuilder:
@@ -156,7 +156,7 @@ class ReadoutBuilder:
             seen.add(key)
             if (record := self.find_record(item)) is not None:
                 like = (item.op if isinstance(item, Node) else item).value
-                shape = {"shape": list(like.shape), "dtype": _name(like.dtype)}
+                shape = {"shape": list(like.shape), "dtype": name_dtype(like.dtype)}
                 self.records[key] = {**record._asdict(), **shape}
             elif item.name in ("input", "record"):
                 raise ModelError("the module's result depends on more than what its layers do")
@@ -198,7 +198,7 @@ class ReadoutBuilder:
                 return self._refer_all(list(value))
             return [self._encode(part) for part in value]
         if isinstance(value, torch.dtype):
-            return {"dtype": _name(value)}
+            return {"dtype": name_dtype(value)}
         if isinstance(value, float) and not isfinite(value):
             return {"number": repr(value)}
         return value
@@ -282,7 +282,8 @@ def compare_layers(run: Run, spikes: dict[str, torch.Tensor]) -> list[bool]:
     return [all(is_close(got[name][s], given[s].float()) for name, given in spikes.items()) for s in range(n_samples)]
 
 
-def _name(dtype: torch.dtype) -> str:
+def name_dtype(dtype: torch.dtype) -> str:
+    """Return the name of a type without "torch."."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -360,7 +361,7 @@ def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool
     if results[0].shape != records[0].shape:
         return False
     result, record = torch.cat(results).double(), torch.cat(records).double()
-    return is_multiple(result, record) if record.any() else not result.any()
+    return find_factor(result, record) > 0 if record.any() else not result.any()
 
 
 def find_readout(
@@ -421,7 +422,7 @@ def _match_record(item: Any, records: Records, graph: StepGraph, runs: list[tupl
 
 def find_factor(values: torch.Tensor, record: torch.Tensor) -> float:
     """Return the number by which values are the record's, or 0. Spikes may be worth more than 1."""
-    values = values.float()
+    values = values.detach().float()
     if values.shape != record.shape:
         return 0.0
     if is_close(values, record):
@@ -439,13 +440,6 @@ def describe_missing(things: list[str], network: Network, returns: str) -> str:
         f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
         f"module's: the module returns {returns}; the network gives {outputs} in each step"
     )
-
-
-def is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
-    """Return whether the tensor holds the entries of a record in order, times a positive number."""
-    tensor = tensor.detach().double().reshape(record.shape)
-    factor = (tensor * record).sum() / (record * record).sum()
-    return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
 
 
 def stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
