@@ -127,8 +127,8 @@ def silent() -> nn.Sequential:
         (lambda: net(Dropped()), X, OTHER_SAMPLE),
         (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3), Product()), X, "Sequential has test_convert_errors.py:54: "
          f"torch's mul; {CONVERTS}"),
-        (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:59: torch's sort is neither a part of a neuron, "
-         "which computes every entry alone, nor a map with fixed weights; use sums, products with weights, pooling and "
+        (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:59: torch's sort is neither elementwise, "
+         "as a step of neurons, nor a linear map with fixed weights; use sums, products with weights, pooling and "
          "BatchNorm"),
         (lambda: nn.Sequential(nn.Linear(3, 4), Twice()), X, "the network gives a tuple, not one tensor; convert takes "
          "one output"),

@@ -206,7 +206,7 @@ def test_drawn_neurons_spike_like_the_module(seed):
     assert verify_drawn(seed) == "equal"
 
 
-REFUSED = [(0, "computes in step 0 of the example what no"), (288, "computes something else than step")]
+REFUSED = [(0, "computes something else in step 0 of the example"), (288, "computes something else than step")]
 
 
 @pytest.mark.parametrize(("seed", "text"), REFUSED)

@@ -20,7 +20,7 @@ REFUSED = {
     "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's batch_norm: step 2 of the example computes",
     "gated_lif": r"gated_lif\.py:34: torch's mul: step 2 of the example computes something else than step 1",
     "rates_between_layers": r"rates_between_layers\.py:17: layer 'l2' is fed by torch's mean of several steps",
-    "rwkv_block": r"rwkv_block\.py:35: torch's layer_norm is a norm over every sample and step",
+    "rwkv_block": r"rwkv_block\.py:35: torch's layer_norm normalizes every sample and step",
     "spiking_ssm": r"spiking_ssm\.py:36: torch's add joins one step with all steps",
     "temporal_attention": r"temporal_attention\.py:17: layer 'sn1' is fed by torch's mm of several steps",
 }

@@ -126,13 +126,13 @@ IMAGE_ERRORS = [
         lambda: nn.Sequential(
             lif(36), torch.nn.AdaptiveMaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)
         ),
-        "'1': layer '4' is fed by the result of torch's adaptive_max_pool2d for all steps at once, which is not "
-        f"supported; {SUPPORTED}",
+        "'1': layer '4' is fed by the result of torch's adaptive_max_pool2d, which from_torch cannot split into "
+        f"steps; {SUPPORTED}",
     ),
     (
         lambda: nn.Sequential(torch.nn.AdaptiveMaxPool2d(2), lif(4), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
-        "'0': layer '1' is fed by the result of torch's adaptive_max_pool2d for all steps at once, which is not "
-        f"supported; {SUPPORTED}",
+        "'0': layer '1' is fed by the result of torch's adaptive_max_pool2d, which from_torch cannot split into "
+        f"steps; {SUPPORTED}",
     ),
     (
         lambda: nn.Sequential(lif(36), torch.nn.LPPool2d(1, 3), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),

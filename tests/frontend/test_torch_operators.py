@@ -512,12 +512,13 @@ PLACE = r"test_torch_operators\.py:\d+: "
         ),
         (
             lambda: Loop(normed),
-            PLACE + "torch's layer_norm is a norm over every sample and step, which no weight can hold; ",
+            PLACE
+            + "torch's layer_norm normalizes every sample and step by its own statistics, which no fixed weights ",
         ),
         (lambda: Loop(halving), PLACE + "torch's _to_copy computes in bfloat16, and networks compute in float32 or "),
         (
             lambda: Loop(attending),
-            PLACE + "torch's softmax is a softmax, which divides by a sum over entries, as no neuron of ",
+            PLACE + "torch's softmax divides by a sum over entries, which no neuron of ",
         ),
         *(
             (

@@ -461,7 +461,7 @@ def transpose_wrongly(fc, x):
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (attend, "torch's scaled_dot_product_flash_attention_for_cpu is a softmax, which divides by a sum"),
+        (attend, "torch's scaled_dot_product_flash_attention_for_cpu divides by a sum"),
         (multiply_sparse, "sparse tensors cannot be followed; use dense ones: weights of 0 are no synapses"),
         (take_logarithm, "torch's log1p is no operation of a neuron program; write it with "),
         (transpose_wrongly, "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),

@@ -143,7 +143,7 @@ REFUSED = {
         "layer 'out' is fed by the result of torch's sum for all st",
     ),
     "samples": (lambda a: a + a.mean(0, keepdim=True), "torch's mean gives a sample other values in a batch than"),
-    "layer norm": (lambda a: F.layer_norm(a, (4,)), "torch's layer_norm is a norm over every sample and step"),
+    "layer norm": (lambda a: F.layer_norm(a, (4,)), "torch's layer_norm normalizes every sample and step"),
 }
 
 
@@ -173,8 +173,8 @@ def test_from_torch_says_why_a_norm_of_samples_is_refused(norm):
         nw.from_torch(net, spike_tensor(2, 6, 4, seed=5, rate=0.4))
     name = "layer_norm" if isinstance(norm, torch.nn.LayerNorm) else "group_norm"
     assert str(error.value) == (
-        f"'2': torch's {name} is a norm over every sample and step, which no weight can hold; use BatchNorm, and train "
-        "again"
+        f"'2': torch's {name} normalizes every sample and step by its own statistics, which no fixed weights can do; "
+        "train with BatchNorm"
     )
 
 

@@ -175,10 +175,10 @@ class Connector:
 
     def _refuse(self, node: Node) -> ModelError:
         why = NO_MAP.get(node.name) or (
-            "neither a part of a neuron, which computes every entry alone, nor a map with fixed weights; use sums, "
-            "products with weights, pooling and BatchNorm"
+            "is neither elementwise, as a step of neurons, nor a linear map with fixed weights; use sums, products "
+            "with weights, pooling and BatchNorm"
         )
-        return ModelError(f"{node.op.site}: {node.op.title} is {why}")
+        return ModelError(f"{node.op.site}: {node.op.title} {why}")
 
     def name_place(self, node: Node) -> str:
         """Return the path of the map that runs an operator; elsewhere, the module's path and the function's name."""

@@ -241,7 +241,7 @@ def verify_graph(
         is_same_size = given.numel() == right.numel()
         if not is_same_size or not torch.equal(given.float().reshape(-1), right.float().reshape(-1)):
             raise ModelError(
-                f"{op.site}: {op.title} computes in step {t} of the example what no other step does; start "
+                f"{op.site}: {op.title} computes something else in step {t} of the example than in the others; start "
                 "from fixed states, and compute every step alike"
             )
     return expected, values

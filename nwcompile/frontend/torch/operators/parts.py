@@ -198,7 +198,7 @@ def _explain_fed(name: str, fed: Op, known: dict[Op, Any]) -> ModelError:
         op = next((o for o in op.operands if o.depends), op.operands[0])
     what = op.title if op.name == "input" else f"the result of {op.title}"
     return ModelError(
-        f"{op.site}: layer {name!r} is fed by {what} for all steps at once, which is not supported; {SUPPORTED}"
+        f"{op.site}: layer {name!r} is fed by {what}, which from_torch cannot split into steps; {SUPPORTED}"
     )
 
 

@@ -44,7 +44,7 @@ SAME_SHAPE = frozenset(
 )  # fmt: skip
 UNCOUNTED = (*RESHAPES, "record")  # operators that one run of a line may have several of
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
-NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
+NORM = "normalizes every sample and step by its own statistics, which no fixed weights can do; train with BatchNorm"
 NO_MAP = {  # what operators do that no weights can
     **dict.fromkeys(
         (
@@ -53,7 +53,7 @@ NO_MAP = {  # what operators do that no weights can
             "_native_multi_head_attention",
             "_transformer_encoder_layer_fwd",
         ),
-        "a softmax, which divides by a sum over entries, as no neuron of a chip does; use a product of spikes",
+        "divides by a sum over entries, which no neuron of a chip can do; use products of spikes",
     ),
     "native_layer_norm": NORM,
     "native_group_norm": NORM,
@@ -255,7 +255,7 @@ class Unroller:
     def unroll_without_rule(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
         """Unroll an operator without a rule, if it computes entries or steps alone; others get all steps joined."""
         if op.name in NO_MAP and op.serial < max(self.last_spike, self.last_record):
-            raise ModelError(f"{op.site}: {op.title} is {NO_MAP[op.name]}")
+            raise ModelError(f"{op.site}: {op.title} {NO_MAP[op.name]}")
         if torch.Tag.nondeterministic_seeded in op.func.tags:  # refused by name if a neuron or the result takes it
             return self.map_steps(
                 given[0],
