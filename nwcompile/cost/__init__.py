@@ -1,4 +1,4 @@
-"""Costs in time, energy and traffic. The same formulas choose a mapping and report about it.
+"""Costs in time, energy and traffic. The same formulas serve the choice of a mapping and the reports.
 
 folder       content                                                   main function
 traffic/     axons, messages, destinations and flits of links          events.py:count_events, link_flits.py:link_flits

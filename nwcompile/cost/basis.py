@@ -1,7 +1,7 @@
 """Basis of the times and energies of a run: each constant is doubled, and those that move the figure decide.
 
-Times are recomputed by the formula of the bound (`cost/time/work.py`), of measured times too. The lengths of the cycles
-do not count: they are resolutions, or clocks that the user may choose.
+Times, even measured ones, are recomputed by the formula of the bound (`cost/time/work.py`). The lengths of the cycles
+do not count, because they are resolutions, or clocks that the user may choose.
 """
 
 import json
@@ -82,7 +82,7 @@ def _pool_moves(program: Program, run: Run) -> dict[str, float] | None:
 
 
 def energy_moves(program: Program, run: Run) -> dict[str, float] | None:
-    """Return the relative change of the energy by each key that is doubled: its share. Static power takes time."""
+    """Return the relative change of the energy by each key that is doubled. Times count for the static energy."""
     if run.energy_pj is None:
         return None
     share = {kind: pj / max(run.energy_pj["total"], 1e-9) for kind, pj in run.energy_pj.items() if kind != "total"}
@@ -96,7 +96,7 @@ def energy_moves(program: Program, run: Run) -> dict[str, float] | None:
 
 
 def _double(program: Program, key: str) -> Program:
-    """Return the program on a chip with twice this constant. The chip is not checked: it exists for a formula only."""
+    """Return the program on a chip with twice this constant. The chip is not checked, as only a formula uses it."""
     chip, (section, name) = program.chip, key.split(".")
     value = chip.value(key)
     doubled = {k: 2 * v for k, v in value.items()} if isinstance(value, dict) else (2 * np.asarray(value)).tolist()
@@ -105,7 +105,7 @@ def _double(program: Program, key: str) -> Program:
 
 
 def find_silicon(chip: Chip, quantity: str | None = None) -> tuple[Silicon, ...]:
-    """Return what is measured on a shipped chip, of one quantity or all, without those that changed constants move."""
+    """Return the measurements of a shipped chip, of one quantity or all, except those that changed constants move."""
     rows = [row for row in read_silicon() if row.chip == chip.name and quantity in (row.quantity, None)]
     return tuple(
         row for row in rows if _constants(chip, row.quantity) == _constants(_load_shipped(chip.name), row.quantity)

@@ -15,7 +15,7 @@ class FamilyCost:
     """Messages besides those of spikes, and times besides those of `chip.cost`."""
 
     def list_tokens(self, program: Program) -> Any:
-        """Return the messages that every hardware step has whatever spikes (families/neighbors/cost.py:Tokens)."""
+        """Return the messages of a hardware step that do not depend on spikes (families/neighbors/cost.py:Tokens)."""
         return None
 
     def add_tokens(self, program: Program, counters: dict[str, np.ndarray], n_samples: int) -> None:
@@ -26,11 +26,11 @@ class FamilyCost:
         return None
 
     def pool_times(self, program: Program) -> PoolTimes:
-        """Return the times of a step that replace those of the cores; zeros without."""
+        """Return the times of a step that replace those of the cores; zeros if there are none."""
         return PoolTimes(0, np.zeros(len(program.core_of), np.int64))
 
     def mean_step_cycles(self, program: Program, activity: Activity | None) -> float | None:
-        """Return the mean core cycles of such a step under an activity; None without."""
+        """Return the mean core cycles of such a step under an activity; None if there are no such times."""
         return None
 
 

@@ -3,9 +3,9 @@
 Work that no mapping changes (visits, updates, spikes, synops) is spread evenly over the cores, as if neurons were
 divisible. Every spike with a reader is one message, sent and received. Hops, links and memory words are free. On K
 cores, `T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`, where the shortest step of the chip
-is one more unit. The minimum over all K holds for any
-mapping, as the mean over cores never exceeds their maximum, which determines a step (cost/time/floorline.py). If cores
-wait only for their neighbors, work is summed over the steps before the maximum is taken.
+is one more unit. The minimum over all K holds for any mapping, as the mean over cores never exceeds their maximum,
+which determines a step (cost/time/floorline.py). If cores wait only for their neighbors, work is summed over the steps
+before the maximum is taken.
 
 The certificate is a price of 1/K for every core's busy time in every step, a dual solution of the linear program that
 moves shares of neurons between cores. No other prices give a better bound: cores are interchangeable, so the average of

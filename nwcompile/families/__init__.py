@@ -3,8 +3,8 @@
 segmented_bus/  cores along lanes of switches        merges/     routers of FIFOs, as in RANC
 pool/           one pool of neurons, as in Xylo      neighbors/  cores that wait for their neighbors only
 
-The trunk asks `Chip.family`; the answers of a mesh are those of family.py:Family. Other files of a folder are found
-by name, with `load_part`, and belong to the layers that they serve: chip.py (the `Family`), cost.py (`COST`, a
+All other code asks `Chip.family`; family.py:Family has the answers of a mesh. The other files of a folder are found by
+name, with `load_part`, and belong to the layers that they serve: chip.py (the `Family`), cost.py (`COST`, a
 cost/family.py:FamilyCost), engine.py (`ENGINE`, a sim/cycle/engine.py:Engine), export.py (`FORMATS`, rows of
 report/export/formats.py), report.py (a section of a report: `KEY`, `collect`, `TITLE`, `ABOUT`, `card`), and kernels.
 

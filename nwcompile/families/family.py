@@ -1,4 +1,4 @@
-"""Family: what a chip family answers when the trunk asks. The answers here are those of a mesh or torus of routers."""
+"""Family: the answers of a chip family to all other code. Those here are the answers of a mesh or torus of routers."""
 
 from collections.abc import Mapping
 

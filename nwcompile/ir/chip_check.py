@@ -174,7 +174,7 @@ def check_energy(chip, where: str) -> None:
 
 
 def check_crossbar(chip, where: str) -> None:
-    """Check that a Chip's array has a pair of cells for each synapse, levels for its mantissas, and a whole drift."""
+    """Check that a Chip's array has a pair of cells for each synapse, levels for mantissas, and all drift keys."""
     array, bits = chip.crossbar, chip.weights.bits
     for key, lacks, reason in (
         ("weights.sharing", chip.weights.sharing, "each synapse has cells of its own; set it to false"),

@@ -101,7 +101,7 @@ class Network:
     before this network, which is then the part on the chip (`ir.host`). `real_example`: the example at import had
     values that are not integers. `left_out`: a sentence about results of the imported model that are not in the
     network, or "". `readout`: how the module turns its layers into its first result; None if that is the output, in
-    every step, summed or averaged. Both change neither results nor hashes.
+    every step, summed or averaged. `left_out` and `readout` change neither results nor hashes.
     """
 
     inputs: dict[str, Node]
@@ -266,8 +266,8 @@ class Network:
     def change_readout(self, rule: str) -> "Network":
         """Return the network with another readout of its output: "sum", "last", "max" or "first-spike".
 
-        A number behind it, like "sum:10", is that of the classes; each is a group of neighboring neurons. Raises
-        OptionError, and ModelError if there are several output layers.
+        A number after the rule, like "sum:10", is the number of classes; each class is a group of neighboring neurons.
+        Raises OptionError, and ModelError if there are several output layers.
         """
         if len(self.outputs) != 1:
             raise ModelError(f"readout={rule!r} needs one output layer; this network has {', '.join(self.outputs)}")

@@ -155,7 +155,7 @@ class Readout:
         return replace(self, per_step=tuple(rows))
 
     def for_any_length(self) -> tuple["Readout", ...]:
-        """Return readouts for any number of steps that may do the same: as it is, or divided by the number of steps."""
+        """Return candidates for any number of steps: this readout, and one that divides by the actual number."""
         after = tuple(
             {**row, "arguments": [{"steps": True} if a == self.n_steps else a for a in row["arguments"]]}
             if row["operator"] in ("div.Tensor", "mul.Tensor")

@@ -151,7 +151,7 @@ class Profile:
 class Silicon:
     """A network measured on a chip, and what the chip's file gives for it. `quantity`: "time", "energy" or "latency".
 
-    `judges` is false if a constant of the chip file was fitted to this row: it is no error then.
+    `judges` is false if a constant of the chip file was fitted to this row: the difference is then no error.
     """
 
     chip: str
@@ -283,8 +283,8 @@ class Run:
         hardware step, and `step_cycles`, `energy_pj` and `power_mw` if they are known; `DataFrame.attrs` has their
         basis. "cores": every counter of every logical core. "spikes": sample, step, layer, neuron (flat) and count of
         every spike; negative spikes have a negative count. Raises OptionError for another kind and if pandas is not
-        installed. Raises ModelError if the run
-        has no such data: only runs of programs have counters, and `record="totals"` keeps no single spikes.
+        installed. Raises ModelError if the run has no such data: only runs of programs have counters, and
+        `record="totals"` keeps no single spikes.
         """
         if rows not in FRAMES:
             raise OptionError(unknown_choice("rows", rows, FRAMES))

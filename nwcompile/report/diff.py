@@ -11,7 +11,7 @@ WORDS = {"cores": "cores", "messages_per_step": "messages per step", "hops_per_s
          "hottest_link_cycles": "hottest link, cycles per step", "step_us": "step time, us",
          "sample_nj": "energy per sample, nJ"}  # fmt: skip
 TITLES = {name: words.partition(",")[0] for name, words in WORDS.items()}  # without units
-BASIS_OF = {"step_us": "time_basis", "sample_nj": "energy_basis"}  # of figures that are no counts
+BASIS_OF = {"step_us": "time_basis", "sample_nj": "energy_basis"}  # for figures that are not counts
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 
 

@@ -1,4 +1,4 @@
-"""Estimate: compare one network on many chips: fit, time and energy, and the operations that no chip decides."""
+"""Estimate: compare one network on many chips: fit, time and energy, and its chip-independent operations."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

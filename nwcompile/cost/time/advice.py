@@ -1,6 +1,6 @@
 """Advice: the one change that shortens the step most, by the floorline's own formula.
 
-More cores are advised by the same rule that chooses them (`CORES_RULE` of ir/options.py), so never if it chose them.
+More cores are advised by the rule that chooses their number (`CORES_RULE`, ir/options.py), so never if it was used.
 """
 
 from collections.abc import Callable, Iterator

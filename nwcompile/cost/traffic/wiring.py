@@ -42,7 +42,7 @@ class Wiring:
 
     @cached_property
     def n_source_classes(self) -> int:
-        """Number of source classes, with those that no target taps."""
+        """Number of source classes, including those that no target taps."""
         return int(self.source_class.max(initial=-1)) + 1
 
     @property

@@ -1,8 +1,8 @@
 """Tokens: with `cost.sync = "neighbors"`, a core tells each neighbor at the end of a step what it sent there.
 
 Neighbors are the cores to which it sends or from which it receives, which may include itself, and the io sites of its
-input and output. Each sends a token to each in every hardware step, whatever spikes. A token is a separate message that
-never forks. Its payload is the number of messages of the step to that neighbor.
+input and output. A core sends a token to each of them in every hardware step, even if nothing spikes. A token is a
+separate message that never forks. Its payload is the number of messages of the step to that neighbor.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Routes of messages: the output of a router for a message depends only on the message's destination.
 
-Every route is known before simulation, so hops and link loads can be counted without simulating. docs/architecture.md
+Every route is known before simulation, so hops and link loads can be counted without simulating. docs/decisions/noc.md
 shows that no routing can deadlock; tests/ir/noc/test_routing.py searches for cycles of channels.
 """
 

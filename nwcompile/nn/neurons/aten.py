@@ -36,7 +36,7 @@ def _comparison_rule(kind: str, swapped: bool = False) -> Callable:
 
 def _divide_numbers(do: "Tracer", a: Operand, divisor: Operand, rounding_mode: str | None = None) -> Operand:
     if not do.is_fixed:
-        if rounding_mode == "floor" and not _is_power_of_two(divisor):  # torch rounds the quotients of others otherwise
+        if rounding_mode == "floor" and not _is_power_of_two(divisor):  # torch rounds other quotients differently
             raise do.make_refusal("rounding_mode='floor' of float numbers", "divide, then torch.floor")
         quotient = do.emit_number("div", a, divisor)
         return quotient if rounding_mode is None else do.emit_number(rounding_mode, quotient)
@@ -70,7 +70,7 @@ def _is_power_of_two(divisor: Operand) -> bool:
 
 
 def _remainder_rule(rounding: str) -> Callable:
-    """Return the rule of a remainder by a power of two: of others, torch's float32 numbers are no such operations."""
+    """Return the rule of a remainder by a power of two; for other divisors torch's float32 results would differ."""
 
     def rule(do: "Tracer", a: Operand, divisor: Operand) -> Operand:
         if do.is_fixed or not _is_power_of_two(divisor):
@@ -168,7 +168,7 @@ RULES: dict[str, Callable[..., Operand]] = {
     **dict.fromkeys(("__or__", "bitwise_or"), _bitwise_rule("or")),
     **dict.fromkeys(SAME, lambda do, a, *_, **__: a),
 }
-INSTEAD = {  # of operators that torch rounds in other places than the operations of a program
+INSTEAD = {  # for operators that torch rounds at other points than a program would
     "lerp": "write a + weight * (b - a)",
     "addcmul": "write a + value * b * c",
     "addcdiv": "write a + value * b / c",
