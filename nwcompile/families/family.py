@@ -34,7 +34,7 @@ class Family:
         return None
 
     def entries(self, chip) -> np.ndarray:
-        """Return int64[site]: physical cores at whose ports messages of input lines enter, one for each of io.sites."""
+        """Return int64[site]: for each of io.sites the physical core at whose port messages of input lines enter."""
         return chip.io_cores
 
     def link_cycles(self, chip) -> np.ndarray:

@@ -243,7 +243,7 @@ class Design:
 
     @cached_property
     def n_proved_ticks(self) -> int:
-        """The number of ticks in which no potential can overflow, whatever spikes arrive; 2**40 means no limit.
+        """The number of ticks in which no potential can overflow with any spikes; 2**40 means no limit.
 
         In a tick a potential rises (falls) by at most the neuron's positive (negative) weights and its leak. A neuron
         that subtracts its threshold, and receives no more than that in a tick, does not accumulate.
