@@ -388,8 +388,7 @@ def _score_paths(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, rand
     """Return the CH3-L3 score of every missing synapse from source v to neuron u, float32[n_out, n_in].
 
     Paths go u, z1 (a source of u), z2 (a neuron that z1 and v feed), v. The links of z1 to u and to neurons that v
-    feeds stay within the paths, so 1 + e1 is the degree of z1 minus the number of links to the latter; the same holds
-    for z2.
+    feeds stay within the paths, so 1 + e1 is the degree of z1 minus the number of links to the latter; z2 likewise.
     """
     a = left.float()
     of_source = (a.sum(0)[:, None] - a.T @ a).clamp_(min=1).rsqrt_()  # [z1, v]
