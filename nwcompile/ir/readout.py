@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError, shown
 
 ERROR_CODE = "NW2309"
-OPERATORS = frozenset(  # of torch, without namespace and overload; a file can name no others
+OPERATORS = frozenset(  # torch operators, without namespace and overload; a file can name no others
     (
         "abs", "add", "addcmul", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "atan",
         "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "bitwise_and", "bitwise_not",

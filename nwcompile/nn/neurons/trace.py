@@ -18,7 +18,7 @@ SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
 CASTS = ("_to_copy", "to")
 SUMS = ("add", "sub", "rsub", "mul", "neg")
-WIDE = (torch.int32, torch.int64)  # types in which sums of whole numbers are those of float
+WIDE = (torch.int32, torch.int64)  # types in which sums of whole numbers equal those of float
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 METHODS = ("numpy", "tolist", "__array__")  # They read memory without an operator, so no mode of torch sees them.
 
