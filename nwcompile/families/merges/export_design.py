@@ -42,7 +42,7 @@ class Design:
         network, schedule = self.program.network, self.program.schedule
         if not isinstance(self.program.chip.family, MergeRouters):
             name = self.program.chip.name
-            raise ChipError(f'{name}: noc.router: those of RANC are "merges"; compile for ranc, or a file on its base')
+            raise ChipError(f'{name}: noc.router: RANC has "merges"; compile for ranc, or for a chip file based on it')
         if self.program.host is not None:
             raise ModelError(
                 "the host computes spikes or biases of every sample; RANC is loaded once, so give it spikes as input"
