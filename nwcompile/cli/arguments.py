@@ -263,7 +263,7 @@ def _add_report(parser: Parser) -> None:
         "exit code 1 if B is worse; -o writes diff.json and diff.html"
     )
     parser.add_argument("--diff", nargs=2, metavar=("A.nwc", "B.nwc"), help=text)
-    text = f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})"
+    text = f"figures that must not get worse, out of {', '.join(NAMES)} (default: {','.join(GATE)})"
     parser.add_argument("--gate", type=SomeOf("figure", NAMES), metavar="FIGURE,...", help=text)
     parser.add_argument(
         "--tolerance", type=to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"

@@ -17,7 +17,7 @@ from nwcompile.cost.energy import predict
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Basis
-from nwcompile.ir.shown import count_text, format_figure, name_energy, wrap_lines
+from nwcompile.ir.shown import count_text, format_figure, name_energy
 from nwcompile.report.json.collect import collect_basis
 from nwcompile.sim.session import Chunk, Session
 
@@ -92,7 +92,7 @@ class Totals:
         if self.n_dropped:
             lines.append(f"dropped: {count_text(self.n_dropped, 'message')}")
         layers = format_table(("layer", "neurons", "spikes", "per neuron and step"), rows)
-        return "\n\n".join([*wrap_lines([head]), layers, counters, "\n".join(wrap_lines(lines))])
+        return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 
 def step_line(mean: float, longest: float, steps: str, basis: Basis | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import count_text, wrap_lines
+from nwcompile.ir.shown import count_text
 from nwcompile.report.text import fold_table
 
 
@@ -15,11 +15,6 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     right = [len(lines) > 1 and all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]
     return "\n".join(fold_table(lines, right))
-
-
-def print_text(text: str) -> None:
-    """Print a text for people, with long lines wrapped."""
-    print(*wrap_lines(text.split("\n")), sep="\n")
 
 
 def as_json(value) -> str:
