@@ -1,6 +1,7 @@
 """Arguments: the flags of every verb. Errors about unknown flags list the choices, nearest spelling first."""
 
 import argparse
+import re
 import warnings
 from dataclasses import fields, replace
 from functools import partial
@@ -46,6 +47,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises OptionError."""
 
     def error(self, message):
+        message = re.sub(r"^one of the arguments (\S+) (\S+) is required$", r"give \1 or \2", message)
         raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
 
 

@@ -16,7 +16,7 @@ from nwcompile.cli.inputs.load import check_file, is_program, load_program, read
 from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
 from nwcompile.cli.outputs.stream import Totals, open_output, step_line
 from nwcompile.cli.outputs.terminal import print_text
-from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cli.outputs.text import as_json, format_counters, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.energy import board_energy
 from nwcompile.cost.time.profile import core_phases
@@ -173,8 +173,7 @@ def _format_run(result: Run, model) -> str:
         rows.append((layer, n, total, f"{total / (samples * steps * n):.4f}"))
     parts.append(format_table(("layer", "neurons", "spikes", "per neuron and step"), rows))
     if result.counters:
-        rows = [(name, total, f"{total / samples:.1f}") for name, total in figures["counters"].items()]
-        parts.append(format_table(("counter", "total", "per sample"), rows))
+        parts.append(format_counters(figures["counters"], samples))
     if isinstance(model, Program):
         parts.append(_format_times(result, model))
     return "\n\n".join(parts)

@@ -317,7 +317,8 @@ def profile_lines(doc: dict) -> list[str]:
         if profile["congested_links"]:
             links = (f"{r['link']} {grouped(r['mean_flits'])} ({r['peak_flits']})" for r in profile["congested_links"])
             lines.append(
-                f"most crowded links, mean (peak) flits waiting of {profile['buffer_flits']}: {', '.join(links)}"
+                f"most crowded links, mean (peak) flits waiting in a buffer of "
+                f"{profile['buffer_flits']}: {', '.join(links)}"
             )
         lines += [f"critical path of the slowest {path['text']}" for path in profile.get("critical_paths", [])[:1]]
     if energy is not None and energy["pj_per_synop"] is not None:
@@ -339,7 +340,7 @@ def latency_text(profile: dict) -> str:
     if latency["n_messages"] == 0:
         return "messages: none was sent"
     ranks = ", ".join(f"{name} {grouped(latency[name])}" for name in ("p50", "p90", "p99", "max"))
-    return f"messages: {grouped(latency['n_messages'])}; cycles from ready to taken: {ranks}"
+    return f"messages: {grouped(latency['n_messages'])}; latency in cycles: {ranks}"
 
 
 def phase_text(profile: dict) -> list[str]:

@@ -15,6 +15,7 @@ from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
 from nwcompile.cli.outputs.terminal import wrap_page
 from nwcompile.errors import ERROR_PAGES
+from nwcompile.ir.run import COUNTERS
 from nwcompile.sim.accuracy import share_interval
 from tests.made.lava_files import NEURON, dense, write
 
@@ -263,3 +264,11 @@ def test_every_page_of_an_error_keeps_its_words_and_its_code(page):
     (wrapped,) = wrap_page(text.rstrip().split("\n"))
     assert wrapped.split() == text.split() and wrapped.split("```")[1::2] == text.split("```")[1::2]
     assert max(len(line) for part in wrapped.split("```")[::2] for line in part.splitlines()) <= 80
+
+
+def test_simulate_names_the_counters_that_are_zero_below_the_others(command, folder):
+    code, out, _ = command("simulate net.nwc --input data.npz")
+    table, zero = out.split("\n\n")[2].split("\nzero: ")
+    names = [line.split()[0] for line in table.splitlines()[1:]]
+    assert code == 0 and "synops" in names and "messages_io" in zero.split(", ")
+    assert sorted([*names, *zero.split(", ")]) == sorted(COUNTERS)

@@ -113,12 +113,12 @@ def test_terminal_tells_where_the_cycles_went():
     program = three_cores()
     doc = collect_report(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
     assert profile_lines(doc | {"energy": None}) == [
-        "messages: 24; cycles from ready to taken: p50 19, p90 44, p99 44, max 44",
+        "messages: 24; latency in cycles: p50 19, p90 44, p99 44, max 44",
         "send side of the cores: visits 1.4 %, updates 0.5 %, spikes 3.5 %, messages out 0.4 %, idle 6.5 %, "
         "barrier 87.7 %",
         "receive side of the cores: messages in 2.6 %, words 0.2 %, synops 1.6 %, idle 8.0 %, barrier 87.7 %",
-        "most crowded links, mean (peak) flits waiting of 8: (1, 0) port 0 eject 0.428 (2), (0, 0) E 0.0856 (2), "
-        "(0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
+        "most crowded links, mean (peak) flits waiting in a buffer of 8: (1, 0) port 0 eject 0.428 (2), "
+        "(0, 0) E 0.0856 (2), (0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
         "critical path of the slowest step 1: out on core 2 ends after 204 cycles, waits for fc1 on core 0 over link "
         "(0, 0) E: 45 sending, 9 in the network, 150 receiving",
         "a second of model time (steps of 0.001 s) takes 0.0023 s (assumed) on the chip and 125 s to simulate",

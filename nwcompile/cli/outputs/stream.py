@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
-from nwcompile.cli.outputs.text import format_table
+from nwcompile.cli.outputs.text import format_counters, format_table
 from nwcompile.cost.energy import predict
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
@@ -85,7 +85,7 @@ class Totals:
             size = self.program.network.node(name).n_neurons
             rate = self.spikes[name] / max(session.n_given * size, 1)
             rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
-        counters = format_table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
+        counters = format_counters({name: self.counters[name] for name in COUNTERS}, 1)
         lines = stream_lines(figures, None if figures.step_us_mean is None else self.bases[0])
         if self.energy_pj is not None:
             lines.append(f"{name_energy(None)}: {format_figure(self.energy_pj / 1000, 'nJ', self.bases[1])}")
