@@ -1,4 +1,4 @@
-"""A method of one's own: neurons that receive much first, each to the core with the least work that has room."""
+"""An example method: neurons with the most input come first; each goes to the core with room and the least work."""
 
 import heapq
 

@@ -257,10 +257,11 @@ fixed at 0.13 spikes per line and step before comparing (130 Hz: Yan et al. 2021
 **Static power of Loihi 1.** 0.476 mW per core is from another layout of the same network, on 18 cores. Boards and runs
 differ by more than a factor of two.
 
-**PilotNet.** A step is measured from 408.91 inferences of 16 steps a second, so it contains a share of the image's
-way into the chip. Its 39,600 values take 591 us at the published rate of links, 67 M graded spikes per second, if
-they enter through one. That is 36.9 us of each of the 16 steps. With it, the model needs 139.8 us, 9 % less than
-measured. Intel's formula (the most synaptic operations of a core, 0.66 ns each) gives 76 us for the same partition.
+**PilotNet.** The measured step is derived from 408.91 inferences of 16 steps a second, so it includes a share of the
+transfer of the image into the chip. The image has 39,600 values. Through one link, at the published rate of 67 M graded
+spikes per second, they take 591 us, or 36.9 us of each of the 16 steps. With this time, the model needs 139.8 us, 9 %
+less than measured. Intel's formula (the most synaptic operations of a core, 0.66 ns each) gives 76 us for the same
+partition.
 
 **Speck.** The chip has no steps. The model's step ends after all synaptic operations, so no choice of the two fitted
 constants gives both latencies: with 32 M synaptic operations per second (30 M are published), they are off by 9 and
@@ -269,23 +270,24 @@ constants gives both latencies: with 32 M synaptic operations per second (30 M a
 **Boards.** Loihi 2's shortest step of several chips is Intel's 10 us for 13 chips. The barrier of 32 Loihi 1 chips is a
 whole step of a nearest-neighbor search (Frady et al. 2020), so it is too long by the work of that step.
 
-**ODIN.** Its published 12.7 pJ are all power at 75 MHz, divided by the synaptic operations. Here an operation takes
-8.43 pJ, and power at rest is apart. An event makes 256 operations, however few synapses are mapped. The published MNIST
-network (15 nJ per inference) is not compared, because the number of its events is not known.
+**ODIN.** The published 12.7 pJ are the total power at 75 MHz, divided by the rate of synaptic operations. Here an
+operation takes 8.43 pJ, and power at rest is separate. An event causes 256 operations, even if few synapses are mapped.
+The published MNIST network (15 nJ per inference) is not compared, because the number of its events is not known.
 
 **Xylo.** No published energy per event was found. The vendor's notebooks print the power of boards in two states:
 with a waiting core, and while 1000 steps of a small network run. On XyloAudio 3, power at rest is 0.143 mW and
 0.0256 mW per MHz. The difference between the states is 24 pJ per busy cycle of the core on XyloAudio 2. It is too small
 to be exact: the time of the steps is known within 17 % there, and six runs on XyloAudio 3 differ by a factor of two.
 
-Keyword spotting (0.216 mW idle, 0.507 mW active, 6.6 uJ per inference) takes 6.25 MHz. Its network and the length of an
-inference were not found in the documents searched: the vendor's library, its documentation, and citations of Bos and
-Muir 2022, Bos and Muir 2024 and Ke et al. 2024. So the rows are an upper bound, a core that never rests. It is drawn as
-16-60-60-60-1 neurons, but the power hardly depends on that. Even so, the model has half of the 0.291 mW above idle, so
-half of the 6.6 uJ. The rest is not explained: front end, inputs and outputs are not modeled.
+Keyword spotting (0.216 mW idle, 0.507 mW active, 6.6 uJ per inference) runs at 6.25 MHz. Its network and the length of
+an inference were not found in the documents searched: the vendor's library, its documentation, and citations of Bos and
+Muir 2022, Bos and Muir 2024 and Ke et al. 2024. The rows therefore assume an upper bound, a core that never rests. Its
+network is drawn with 16-60-60-60-1 neurons, but the power hardly depends on that. Even so, the model gives only half of
+the 0.291 mW above idle, and so half of the 6.6 uJ. The rest is not explained: front end, inputs and outputs are not
+modeled.
 
 **SpiNNaker 2.** Times are assumed instruction counts, so this row is their first test. The chip file's 256 neurons per
-core are a habit of programs, and silicon ran 1,024. Power at rest is with all cores asleep.
+core are what programs usually use; the measured core ran 1,024. Power at rest was measured with all cores asleep.
 
 **Hala Point.** There is no measurement, only claims: 380 T synops per second, at most 2.6 kW (Intel, 17 April 2024, as
 cited by others). With Intel's 0.66 ns per synaptic operation, 140,544 cores make 213 T.

@@ -20,12 +20,13 @@ import warnings
 from importlib import import_module
 
 from nwcompile import __version__
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_controls, unknown_choice
-from nwcompile.ir.shown import wrap_lines
 
 ERROR_CODE = "NW1002"
 INTERRUPTED = 130  # exit code after Ctrl-C, by convention of shells
 BUG_REPORT = ("numpy", "numba", "scipy", "networkx", "pymetis", "torch", "nir")  # packages whose versions matter
+FLAGS = ("-h", "--help", "--version")  # without a verb
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 VERBS = {
     "compile": "compile a model for a chip",
@@ -57,8 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     as_json = "--json" in argv
     with warnings.catch_warnings():
         warnings.simplefilter("always", NwWarning)
-        warnings.showwarning = lambda message, *_: print(
-            f"nwcompile: warning: {escape_controls(str(message))}", file=sys.stderr
+        warnings.showwarning = lambda message, *_: print_text(
+            f"nwcompile: warning: {escape_controls(str(message))}", sys.stderr
         )
         try:
             return _run_verb(argv)
@@ -94,15 +95,16 @@ def _describe_environment() -> str:
 
 
 def _run_verb(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or argv[0] in FLAGS[:2]:
         print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
         return 0 if argv else 2
-    if argv[0] == "--version":
-        print(f"nwcompile {__version__}", *wrap_lines([_describe_environment()]), sep="\n")
+    if argv[0] == FLAGS[2]:
+        print_text(f"nwcompile {__version__}\n{_describe_environment()}")
         return 0
     verb, *rest = argv
     if verb not in VERBS:
-        raise OptionError(unknown_choice("verb", verb, VERBS), code="NW1001")
+        what, known = ("flag", FLAGS) if verb.startswith("-") else ("verb", VERBS)
+        raise OptionError(unknown_choice(what, verb, known), code="NW1001")
     from nwcompile.cli.arguments import parse_arguments
 
     args = parse_arguments(verb, VERBS[verb], rest)
@@ -119,6 +121,5 @@ def _report_error(error: NwError, as_json: bool) -> int:
             table["violations"] = [vars(v) for v in error.violations]
             table["change"], table["elsewhere"] = error.change, error.elsewhere
         print(json.dumps(table, indent=1))
-    lines = f"nwcompile: error[{error.code}]: {error}".split("\n")
-    print(*(wrap_lines(lines) if sys.stderr.isatty() else lines), sep="\n", file=sys.stderr)
+    print_text(f"nwcompile: error[{error.code}]: {error}", sys.stderr)
     return error.exit_code

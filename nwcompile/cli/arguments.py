@@ -1,6 +1,7 @@
 """Arguments: the flags of every verb. Errors about unknown flags list the choices, nearest spelling first."""
 
 import argparse
+import re
 import warnings
 from dataclasses import fields, replace
 from functools import partial
@@ -46,6 +47,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises OptionError."""
 
     def error(self, message):
+        message = re.sub(r"^one of the arguments (\S+) (\S+) is required$", r"give \1 or \2", message)
         raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
 
 
@@ -263,7 +265,7 @@ def _add_report(parser: Parser) -> None:
         "exit code 1 if B is worse; -o writes diff.json and diff.html"
     )
     parser.add_argument("--diff", nargs=2, metavar=("A.nwc", "B.nwc"), help=text)
-    text = f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})"
+    text = f"figures that must not get worse, out of {', '.join(NAMES)} (default: {','.join(GATE)})"
     parser.add_argument("--gate", type=SomeOf("figure", NAMES), metavar="FIGURE,...", help=text)
     parser.add_argument(
         "--tolerance", type=to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"

@@ -10,7 +10,8 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, read_data, read_input, read_labels
 from nwcompile.cli.inputs.load import check_file, check_usage, is_program, load_chip, read_network
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError, OptionError, escape_controls
 from nwcompile.ir.artifact import write_files
 from nwcompile.report.text import interval_text
@@ -133,7 +134,7 @@ def _format_accuracies(narrowed: Narrowed, accuracy: float, n_samples: int) -> s
     interval = interval_text(share_interval(accuracy, n_samples))
     return (
         f"accuracy: float {_share_text(narrowed.accuracy_float)}, at the start {_share_text(narrowed.accuracy_start)}, "
-        f"now {_share_text(accuracy)} ({interval} at 95 %) of {n_samples} samples, after "
+        f"now {_share_text(accuracy)} (95 % interval {interval}) of {n_samples} samples, after "
         f"{len(narrowed.tried)} tries; these samples chose the widths: on others it may be lower"
     )
 

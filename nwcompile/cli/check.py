@@ -4,7 +4,8 @@ from argparse import Namespace
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.outputs.text import as_json, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.cost.energy import predict
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import quantization_lines

@@ -5,7 +5,8 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from nwcompile.cli.inputs.load import load_chip
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.cost.basis import find_silicon
 from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip

@@ -8,7 +8,8 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import check_folder, is_program, load_chip, load_program, read_network
 from nwcompile.cli.outputs.progress import Progress
-from nwcompile.cli.outputs.text import as_json, core_rows, cores_text, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, core_rows, cores_text
 from nwcompile.cost.energy import predict
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile

@@ -11,7 +11,8 @@ import numpy as np
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_usage, model_network
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.report.text import interval_text

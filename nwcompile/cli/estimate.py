@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from nwcompile.cli.arguments import read_options
 from nwcompile.cli.inputs.data import read_first
 from nwcompile.cli.inputs.load import read_network
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
@@ -23,5 +24,8 @@ def run(args: Namespace) -> int:
     options = options if args.partitioner else replace(options, partitioner=DEFAULTS.partitioner)
     made = estimate(network, chips, data.laid_out(network.layout).x, options)
     counts = [{**asdict(count), "energy_nj": count.energy_nj} for count in made.counts]
-    print(as_json({**asdict(made), "counts": counts}) if args.json else repr(made))
+    if args.json:
+        print(as_json({**asdict(made), "counts": counts}))
+    else:
+        print_text(made.text)
     return 0 if any(row.fits for row in made.chips) else 1

@@ -7,7 +7,8 @@ from nwcompile.cli.arguments import read_options
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_usage, is_program, model_network, read_network
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from nwcompile.cli.outputs.terminal import print_text, wrap_page
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ERROR_PAGES, OptionError, error_titles
 
@@ -11,12 +12,14 @@ def run(args: Namespace) -> int:
         raise OptionError("explain: --set changes a chip, and this shows a page")
     if args.code is None:
         listed = [{"code": code, "title": title} for code, title in error_titles().items()]
-        print(
-            as_json(listed) if args.json else format_table(("code", "title"), [tuple(row.values()) for row in listed])
-        )
+        if args.json:
+            print(as_json(listed))
+        else:
+            print_text(format_table(("code", "title"), [tuple(row.values()) for row in listed]))
         return 0
     page = (ERROR_PAGES / f"{args.code}.md").read_text(encoding="utf-8")
-    print(
-        as_json({"code": args.code, "title": error_titles()[args.code], "page": page}) if args.json else page.rstrip()
-    )
+    if args.json:
+        print(as_json({"code": args.code, "title": error_titles()[args.code], "page": page}))
+    else:
+        print_text(page.rstrip(), wrap=wrap_page)
     return 0

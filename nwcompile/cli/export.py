@@ -12,11 +12,11 @@ import numpy as np
 from nwcompile import plugins
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import check_folder, is_program, load_program, read_network, refuse_nir_flags
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.ir.shown import wrap_lines
 from nwcompile.report.export.formats import EXPORTS
 from nwcompile.sim.inputs import prepare_inputs
 
@@ -33,7 +33,8 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json({"to": args.to, "files": [str(path) for path in files], "note": note}))
     else:
-        print(*files, "", *wrap_lines([note]), sep="\n")
+        print(*files, sep="\n")
+        print_text(f"\n{note}")
     return 0
 
 

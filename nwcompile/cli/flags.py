@@ -214,7 +214,7 @@ def add_legalization(parser: argparse.ArgumentParser) -> None:
         type=SomeOf("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
         metavar="WORD,...",
         help="features to approximate if the chip lacks them; the report shows the loss: "
-        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING}, but delay (default: nothing)",
+        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING}: all except delay (default: nothing)",
     )
     text = "largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)"
     parser.add_argument("--max-loss", metavar="LOSS", help=text)

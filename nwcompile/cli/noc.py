@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.cli.inputs.load import load_chip
-from nwcompile.cli.outputs.text import as_json, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.chip import Chip
@@ -16,6 +17,7 @@ from nwcompile.sim.cycle.noc import offer_load, replay_packets, verify_load
 
 ERROR_CODE = "NW6201"
 COLUMNS = ("time", "src", "dst", "size")
+UNDECIDED = "too few cycles to tell whether the network is saturated; measure more than {} (--cycles)"
 COUNTED = ("chip", "packets", "hops")  # figures of a list of packets without a unit; the others are cycles
 
 
@@ -102,7 +104,7 @@ def _offer_loads(args: Namespace, chip: Chip) -> list[dict]:
             latency = {None: "too few cycles", False: "saturated"}.get(made["stable"]) or f"{made['mean_latency']:.2f}"
             print(f"{made['offered']:7.4f}  {made['accepted']:8.4f} {latency:>14}  {share:8.4f}  {busiest}", flush=True)
     if prints and any(made["stable"] is None for made in loads):
-        print_text(f"too few cycles to tell whether the latency lasts: measure more than {args.cycles} (--cycles)")
+        print_text(UNDECIDED.format(args.cycles))
     return loads
 
 
@@ -114,7 +116,7 @@ def _text_of_load(result: dict, cycles: int) -> str:
     if result["stable"]:
         verdict = f"mean latency {result['mean_latency']:.2f} cycles"
     elif result["stable"] is None:
-        verdict = f"too few cycles to tell whether that lasts; measure more than {cycles} (--cycles)"
+        verdict = UNDECIDED.format(cycles)
     else:
         verdict = f"saturated, busiest link: {result['bottleneck']}"
     busiest_first = sorted(result["link_load"].items(), key=lambda row: -row[1])

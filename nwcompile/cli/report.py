@@ -8,7 +8,8 @@ from nwcompile.cli.evaluate import measure_accuracy
 from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_folder, load_program, refuse_nir_flags
 from nwcompile.cli.inputs.stream import read_stream
-from nwcompile.cli.outputs.text import as_json, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved_neurons, predicted_figures
 from nwcompile.cost.energy import predict

@@ -10,7 +10,8 @@ import numpy as np
 from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import read_data
 from nwcompile.cli.inputs.load import load_program
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
@@ -91,7 +92,7 @@ def _format_head(result: Robustness, args: Namespace, program: Program, nothing:
     given = [name for name, value in asdict(result.variation).items() if value]
     texts = ", ".join(f"{name} {_format_kind(result, name)}" for name in given)
     return (
-        f"{program.chip.name}: {texts or nothing}; {count_text(len(result.accuracies), 'device')} of "
+        f"{program.chip.name}: {texts or nothing}; {count_text(len(result.accuracies), 'device')} drawn with "
         f"seed {result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json, core_rows, cores_text, format_ranges, format_table, site_text
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
@@ -21,9 +22,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json(core_rows(program) if args.core is None else describe_core(program, args.core)))
     elif args.core is None:
-        print(f"{cores_text(program)}\n\nnwcompile show PROGRAM --core N shows one core")
+        print_text(f"{cores_text(program)}\n\nnwcompile show PROGRAM --core N shows one core")
     else:
-        print(_core_text(describe_core(program, args.core)))
+        print_text(_core_text(describe_core(program, args.core)))
     return 0
 
 

@@ -15,7 +15,8 @@ from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_file, is_program, load_program, read_network, refuse_nir_flags
 from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
 from nwcompile.cli.outputs.stream import Totals, open_output, step_line
-from nwcompile.cli.outputs.text import as_json, format_table, print_text
+from nwcompile.cli.outputs.terminal import print_text
+from nwcompile.cli.outputs.text import as_json, format_counters, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.energy import board_energy
 from nwcompile.cost.time.profile import core_phases
@@ -97,7 +98,8 @@ def run_stream(args: Namespace) -> int:
             code = INTERRUPTED
     figures = session.figures()
     text = as_json(totals.as_dict(session, figures)) if args.json else totals.text(session, figures)
-    print(text, file=sys.stderr if args.output == STANDARD_INPUT else sys.stdout)
+    stream = sys.stderr if args.output == STANDARD_INPUT else sys.stdout
+    print(text, file=stream) if args.json else print_text(text, stream)
     return code
 
 
@@ -171,8 +173,7 @@ def _format_run(result: Run, model) -> str:
         rows.append((layer, n, total, f"{total / (samples * steps * n):.4f}"))
     parts.append(format_table(("layer", "neurons", "spikes", "per neuron and step"), rows))
     if result.counters:
-        rows = [(name, total, f"{total / samples:.1f}") for name, total in figures["counters"].items()]
-        parts.append(format_table(("counter", "total", "per sample"), rows))
+        parts.append(format_counters(figures["counters"], samples))
     if isinstance(model, Program):
         parts.append(_format_times(result, model))
     return "\n\n".join(parts)

@@ -9,6 +9,7 @@ from typing import Any
 from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import Data, read_data, read_first
 from nwcompile.cli.inputs.load import check_folder, read_network
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
@@ -59,7 +60,8 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json({"rows": made.rows, "front": [row["id"] for row in made.front], "n_computed": made.n_computed}))
     else:
-        print(f"{made!r}\n\ntable: {folder / FILE}\npage:  {folder / PAGE}")
+        print_text(f"{made.text}\n")
+        print(f"table: {folder / FILE}\npage:  {folder / PAGE}")
     if len(made.failed) < len(made.rows):
         return 0
     print(f"nwcompile: no point has figures: all of {count_text(len(made.rows), 'point')} failed", file=sys.stderr)

@@ -12,6 +12,7 @@ import numpy as np
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import is_program, load_program
 from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.sim import simulate
@@ -48,5 +49,8 @@ def run(args: Namespace) -> int:
         places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
     result = simulate(program, samples, "reference", window=log.window, record="all")
     check = compare_log(program, log, result, places, args.sample)
-    print(as_json({"agree": check.agree, **asdict(check)}) if args.json else str(check))
+    if args.json:
+        print(as_json({"agree": check.agree, **asdict(check)}))
+    else:
+        print_text(str(check))
     return 0 if check.agree else 1

@@ -15,6 +15,6 @@ NeuroBench's complexity figures                                        neurobenc
 chip-independent operations, also as syops and SpikingJelly count them tool_counts.py:count_operations, syops, op_counts
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
 several spikes per step; unicast and multicast                         summary.py:multi_spikes, compare_multicast
-answers of a chip's family to what the costs ask                family.py:find_cost
+costs that differ between chip families                                family.py:find_cost
 types of fan-in axons, for chips with axon types                       axon_colors.py
 """

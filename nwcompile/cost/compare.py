@@ -53,7 +53,7 @@ NAMES = tuple(f.name for f in fields(Figures))[:6]  # those that are numbers
 def predicted_figures(program: Program, activity: Activity) -> Figures:
     """Return the Figures for an activity: exact event counts, and the floorline's bound as time.
 
-    For a pool of neurons, the time is that of its chip's formula.
+    For a pool of neurons, the time follows from its chip's formula.
     """
     run = predict(program, activity)
     cycles = find_cost(program.chip).mean_step_cycles(program, activity)

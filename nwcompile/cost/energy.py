@@ -36,8 +36,8 @@ def step_energy_pj(
 
     `counters[name]`: int64[H, core]. Returns None if the chip lacks a cited figure. The closed forms are those of
     SANA-FE's Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*. If the
-    chip gives figures for them, there are also `io`, messages through its io.sites; with `flits` int64[H, link],
-    `chip_link`, those between chips; and with the step times `step_cycles` int64[H], `static`, its static power.
+    chip gives the figures, there are also `io` (messages through io.sites), `chip_link` (flits between chips; needs
+    `flits` int64[H, link]) and `static` (static power; needs the step times `step_cycles` int64[H]).
     """
     if not chip.has_energies:
         return None
@@ -145,7 +145,7 @@ def board_energy(program: Program, run: Run) -> BoardEnergy | None:
 
 
 def _find_board_basis(program: Program, run: Run, events: dict[str, float], spent: dict[str, float]) -> Basis:
-    """Return the basis of the sum: each part moves with its own constants, and power with those of the time too.
+    """Return the basis of the sum: each part moves with its own constants, and power also with those of the time.
 
     `events`, `spent`: nanojoules by kind of event and by key of a power.
     """

@@ -12,7 +12,7 @@ from nwcompile.kernels.cores.tables import PoolTimes
 
 
 class FamilyCost:
-    """Messages besides those of spikes, and times besides those of `chip.cost`."""
+    """Messages that carry no spikes, and times that `chip.cost` does not give."""
 
     def list_tokens(self, program: Program) -> Any:
         """Return the messages of a hardware step that do not depend on spikes (families/neighbors/cost.py:Tokens)."""

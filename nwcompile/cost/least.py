@@ -45,7 +45,7 @@ class Least:
 def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) -> Least:
     """Return lower bounds for this run over all mappings of the program's network, on `n_cores` cores if given.
 
-    All are None for runs that have only totals, on chips of which some cores are faster, and on chips for which mapping
+    All are None for runs with totals only, on chips with cores of different speeds, and on chips for which mapping
     changes the network itself: neurons share axons, or are copied because each may send to few cores.
     """
     chip, core, activity = program.chip, program.chip.core, run.activity
@@ -81,7 +81,7 @@ def _fewest_messages(program: Program, activity: Activity, counters: dict, windo
 
 
 def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int) -> np.ndarray | None:
-    """Return float64[core]: lower bounds in microseconds per mean step on 1, 2, ... cores; None without costs."""
+    """Return float64[core]: lower bounds in microseconds per mean step on 1, 2, ... cores; None if not known."""
     chip = program.chip
     if not chip.has_times:
         return None

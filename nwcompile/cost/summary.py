@@ -342,7 +342,7 @@ def _layer_figures(program: Program, activity: Activity, bound: Floorline | None
 
 
 def _predicted_bound(program: Program, window: str) -> dict:
-    """Return the floorline of the calibration activity and its `max_synops`; None without calibration."""
+    """Return the floorline of the calibration activity and its `max_synops`; None if there was no calibration."""
     activity = program.activity
     if activity is None:
         return {"predicted": None, "predicted_synops": None}

@@ -14,12 +14,12 @@ accumulates; otherwise all operations are multiplications. Biases count like wei
 padding and zero weights count. A Linear's bias counts once for all samples of a call. Batch norm counts two operations
 per number, pooling one per input number, and a neuron one accumulate per step. Fractions are float32, as in syops.
 
-SpikingJelly's op_counter 2.0.0 (`activation_based/op_counter/synop.py`, `mac.py`): a matrix product or convolution
-whose input in a call is only 0 and 1 counts synaptic operations, one per weight that meets a 1, with zero weights and
-without taps on padding. Otherwise it counts multiplications, with zeros and taps on padding. If only the weights are 0
-and 1, they count as spikes; if both are, only pairs of ones count. Biases never count. A batch norm multiplies every
-number once. Its ACCounter is not reproduced: it counts torch's additions inside norms, pools and neurons, which depend
-on how a module is written and are not part of a network.
+SpikingJelly's op_counter 2.0.0 (`activation_based/op_counter/synop.py`, `mac.py`): if the input of a matrix product or
+convolution in a call is only 0 and 1, it counts synaptic operations, one per weight that meets a 1, including zero
+weights but no taps on padding. Otherwise it counts multiplications, including zeros and taps on padding. If only the
+weights are 0 and 1, they count as spikes; if both are, only pairs of ones count. Biases never count. A batch norm
+multiplies every number once. Its ACCounter is not reproduced: it counts torch's additions inside norms, pools and
+neurons, which depend on how a module is written and are not part of a network.
 """
 
 from collections.abc import Collection, Iterator

@@ -16,9 +16,9 @@ class Family:
     value: str | None = "mesh"
     own_keys: tuple[str, ...] = ()  # keys of a chip file that only this family has
     silent_keys: Mapping[str, str] = {}  # keys of `noc` that it lacks, with the reason; they must have their defaults
-    has_routers = True  # with buffers behind its links, in which flits wait
-    has_barrier = True  # that ends a step for all cores at once
-    has_own_times = False  # times of steps that depend on neither `cost` nor the mapping
+    has_routers = True  # routers with buffers behind links, in which flits wait
+    has_barrier = True  # a barrier that ends a step for all cores at once
+    has_own_times = False  # step times that depend on neither `cost` nor the mapping
     loses_late: str | None = None  # why messages are lost though no buffer drops them
     outputs_need_destinations = False  # a spike that leaves the chip takes a destination of its neuron
 
@@ -34,7 +34,7 @@ class Family:
         return None
 
     def entries(self, chip) -> np.ndarray:
-        """Return int64[site]: physical cores at whose ports messages of input lines enter, one for each of io.sites."""
+        """Return int64[site]: for each of io.sites the physical core at whose port messages of input lines enter."""
         return chip.io_cores
 
     def link_cycles(self, chip) -> np.ndarray:

@@ -96,7 +96,7 @@ class Host:
 
     @property
     def registers(self) -> dict[str, str]:
-        """Layer whose registers each input is written into, by input; other inputs are left out."""
+        """Layer that owns the registers of an input, by input; inputs without registers are left out."""
         return {name: e.register for name, e in self.gives.items() if e.register is not None}
 
     @cached_property

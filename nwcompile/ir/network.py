@@ -426,7 +426,7 @@ def _check_shape(name: str, shape) -> tuple[int, ...]:
 
 
 def _divide_channels(shape: tuple[int, ...], neuron) -> tuple[int, ...]:
-    """Return the shape of a layer whose inputs have this shape together."""
+    """Return the shape of a layer from the joint shape of its inputs."""
     n = len(neuron.inputs) if isinstance(neuron, NeuronProgram) else 1
     channels, *rest = shape
     return shape if channels % n else (channels // n, *rest)

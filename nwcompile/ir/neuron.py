@@ -370,7 +370,7 @@ class NeuronSpec:
     def canonical_fields(self) -> list:
         """Field names with plain values or arrays in a fixed order, for hashing and saving.
 
-        `max_spikes` is left out if it is None, so that files from before it existed keep their hashes.
+        `max_spikes` is left out if it is None, so that older files keep their hashes.
         """
         values = [(f.name, getattr(self, f.name)) for f in fields(self)]
         return [(name, value) for name, value in values if name != "max_spikes" or value is not None]

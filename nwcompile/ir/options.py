@@ -47,10 +47,10 @@ class Options:
     `fixed_sites` fixes the first cores of a layer at sites (x, y, port).
     `time_budget_s` is the time that partitioner `floorline` and then the placer search, each, or until an interrupt.
     The result then depends on the speed of the machine.
-    `stagger` spreads the neurons of each layer over that many hardware steps, so that bursts take less time; spikes
-    stay the same, and the answer comes later, as the report says. The chip's synapses need delays. "auto" maps the
-    network with 1, 2 and 4 steps, and keeps the number with the least predicted time or product of `optimize` ("time"
-    or "edp") for a sample, added steps included.
+    `stagger` spreads the neurons of each layer over that many hardware steps, so that bursts take less time. Spikes
+    stay the same; the answer comes later, and the report says by how much. The chip's synapses need delays. "auto" maps
+    the network with 1, 2 and 4 steps, and keeps the number with the least predicted time or product of `optimize`
+    ("time" or "edp") for a sample, added steps included.
     `step_limit_us` restricts `traffic` or `cores` to mappings whose predicted step takes at most that many microseconds
     (partitioner `floorline`; a slower mapping of another partitioner is refused).
     `on_multi_spike` sets the handling of neurons and inputs that send several spikes in a step, on a chip with binary

@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError, shown
 
 ERROR_CODE = "NW2309"
-OPERATORS = frozenset(  # of torch, without namespace and overload; a file can name no others
+OPERATORS = frozenset(  # torch operators, without namespace and overload; a file can name no others
     (
         "abs", "add", "addcmul", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "atan",
         "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "bitwise_and", "bitwise_not",
@@ -54,9 +54,9 @@ class Readout:
     (all steps of row i) and `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`;
     `{"number": "inf"}`; `{"steps": true}`, the number of steps.
 
-    `shape`: that of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
-    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: the class
-    that it gives, in words.
+    `shape`: shape of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
+    it has an integer type. `n_steps`: the only number of steps that it can read; None for any. `text`: the rule for the
+    class, in words.
     """
 
     per_step: tuple[dict, ...]
@@ -90,7 +90,7 @@ class Readout:
 
     @property
     def state_layers(self) -> set[str]:
-        """Names of the layers of which it reads a state."""
+        """Names of the layers from which it reads a state."""
         return {layer for layer, state in self.records if state is not None}
 
     def verify(self, names: set[str]) -> None:

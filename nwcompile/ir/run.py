@@ -170,8 +170,8 @@ class Silicon:
 class Basis:
     """The basis of a figure: the weakest of the constants that move it by more than 1 % when doubled.
 
-    `keys`: those constants of that basis, the one that moves the figure most first. `silicon`: what is measured on the
-    chip. As a text: `scaled; -35 % on PilotNet`.
+    `keys`: those constants of that basis, the strongest first. `silicon`: measurements of the chip.
+    As a text: `scaled; -35 % on PilotNet`.
     """
 
     basis: str
@@ -257,8 +257,8 @@ class Run:
     def plot_raster(self, sample: int = 0):
         """Return a matplotlib Figure of the spikes of one sample: a panel per layer, a mark per neuron and step.
 
-        Neurons are in flat C order. A spike count has one mark, whatever its number and sign. Raises ModelError if the
-        run keeps no single spikes (`record="totals"`), and OptionError for another sample and without matplotlib.
+        Neurons are in flat C order. A spike count of any size and sign has one mark. Raises ModelError if the run keeps
+        no single spikes (`record="totals"`), and OptionError for another sample and without matplotlib.
         """
         return look_up("nwcompile.ir.run", "plot_raster")(self, sample)
 
@@ -340,7 +340,7 @@ class Run:
 
     @property
     def energy_label(self) -> str:
-        """The note on the energies: without static power, they are those of the cores only."""
+        """The note on the energies: without static power, they cover the cores only."""
         return name_energy((self.energy_pj or {}).get("static"))
 
     @property

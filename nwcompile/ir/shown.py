@@ -19,7 +19,7 @@ IN_A_NUMBER = re.compile(
 IN_A_SITE = re.compile(r"(?<=\d,) (?=\d+[,)])")
 
 NO_PANDAS = (
-    "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables stand in "
+    "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables are in "
     "report.json, as lists of rows)"
 )
 

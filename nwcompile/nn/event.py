@@ -189,7 +189,7 @@ class _SpikeTimes(torch.autograd.Function):
 
 
 def _to_kernel_arrays(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] without delays."""
+    """Return weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] if there are no delays."""
     given = (torch.zeros(0, 0) if delay is None else delay), weight
     delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
     return weights, delays

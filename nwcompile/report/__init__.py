@@ -4,7 +4,7 @@ report.json                                json/
 report.html                                html/; its elements and tables: html_markup.py, html_tables.py
 lines for the terminal; figures, verdict   terminal.py; text.py
 parts of all three outputs                 host.py, legalization.py, quantization.py, neuron_states.py
-why a mapping is as it is                  mapping.py
+explanation of a mapping                   mapping.py
 two mappings; DataFrames; other tools      diff.py; frames.py; export/
 plots with matplotlib                      pyplot.py
 

@@ -9,14 +9,14 @@ from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
-            "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
+            "spikes per step", "as in float", "bits of u: used, worst case", "bits of v: used, worst case")  # fmt: skip
 N_LEFT = 1  # The first column, the layer's name, is left-aligned; numbers are right-aligned.
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
-    "membrane (v), wanted → on the chip. “Rate”: spikes per neuron and step in the calibration samples, in float → "
+    "membrane (v), wanted → on the chip. “Spikes per step”: of a neuron, in the calibration samples, in float → "
     "on the chip; “as in float”: the share of these spikes that both send. Bits of the states: used in the samples, "
-    "and enough for any input (∞: no leak, so no bound)."
+    "and in the worst case of any input (∞: no leak, so no bound)."
 )
 
 
@@ -75,7 +75,7 @@ def _layer_row(layer: str, entry: dict) -> tuple[str, ...]:
         UNKNOWN if error is None else percent(100 * error),
         _format_taus(entry),
         percent(entry.get("tau_error_percent")),
-        _change_text(rate_float, rate_fixed, "spikes"),
+        _change_text(rate_float, rate_fixed),
         percent(entry.get("spike_agreement_percent")),
         _format_bits(entry, "u"),
         _format_bits(entry, "v"),
@@ -93,10 +93,10 @@ def _format_taus(entry: dict) -> str:
     return f"{', '.join(parts)} steps" if parts else UNKNOWN
 
 
-def _change_text(before: str | None, after: str | None, unit: str = "") -> str:
-    """Format a change: `0.17 → 0.16 spikes`, or only the known value."""
+def _change_text(before: str | None, after: str | None) -> str:
+    """Format a change: `0.17 → 0.16`, or only the known value."""
     known = [x for x in (before, after) if x is not None]
-    return f"{' → '.join(known)} {unit}".rstrip() if known else UNKNOWN
+    return " → ".join(known) if known else UNKNOWN
 
 
 def _format_span(value) -> str:

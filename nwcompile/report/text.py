@@ -1,7 +1,9 @@
 """Text: format figures, the verdict, and tables as lines, from the content of report.json."""
 
+import re
 from collections.abc import Sequence
 from textwrap import wrap
+from unicodedata import combining, east_asian_width
 
 from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE
@@ -11,6 +13,8 @@ from nwcompile.ir.shown import LEAST_TEXT, WIDTH, count_text, format_figure, gro
 
 FEWEST_FOR_A_SHARE = 10  # With fewer held-out samples, changed answers are shown as a number, not as a share.
 MOST_VERDICT = 320  # Characters: four lines of a terminal of 80 columns.
+LONG_NAME = 30  # Characters of a name that stays on one line in every table; keys of chip files have at most 29.
+NAME_PARTS = re.compile(r".{1,28}$|.{1,27}[./]|.{1,28}")  # Lines of a longer name, before their indent.
 MOST_NAME = 24  # Characters of a chip's name in the verdict; shipped chips have at most 16.
 PHASES = {
     "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
@@ -313,7 +317,8 @@ def profile_lines(doc: dict) -> list[str]:
         if profile["congested_links"]:
             links = (f"{r['link']} {grouped(r['mean_flits'])} ({r['peak_flits']})" for r in profile["congested_links"])
             lines.append(
-                f"most crowded links, mean (peak) flits waiting of {profile['buffer_flits']}: {', '.join(links)}"
+                f"most crowded links, mean (peak) flits waiting in a buffer of "
+                f"{profile['buffer_flits']}: {', '.join(links)}"
             )
         lines += [f"critical path of the slowest {path['text']}" for path in profile.get("critical_paths", [])[:1]]
     if energy is not None and energy["pj_per_synop"] is not None:
@@ -335,7 +340,7 @@ def latency_text(profile: dict) -> str:
     if latency["n_messages"] == 0:
         return "messages: none was sent"
     ranks = ", ".join(f"{name} {grouped(latency[name])}" for name in ("p50", "p90", "p99", "max"))
-    return f"messages: {grouped(latency['n_messages'])}; cycles from ready to taken: {ranks}"
+    return f"messages: {grouped(latency['n_messages'])}; latency in cycles: {ranks}"
 
 
 def phase_text(profile: dict) -> list[str]:
@@ -443,9 +448,10 @@ def fold_table(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> list[
     """Format a table as lines of at most WIDTH characters, with columns two spaces apart.
 
     If the table is too wide, headings take several lines. Columns that still do not fit follow below, next to the first
-    column again. Texts of the last column may be longer, for `wrap_lines` to wrap.
+    column again, whose long names then take several lines. Texts of the last column may be longer, for `wrap_lines` to
+    wrap.
     """
-    (head, *body), n = rows, len(to_right)
+    given, (head, *body), n = rows, rows, len(to_right)
     widths = _column_widths(rows)
     for least in NARROW_HEADINGS:
         if sum(widths) + 2 * (n - 1) > WIDTH:
@@ -463,15 +469,36 @@ def fold_table(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> list[
         if len(blocks[-1]) > 1 and sum(widths[j] + 2 for j in blocks[-1]) + least > WIDTH:
             blocks.append([0])
         blocks[-1].append(i)
+    if len(blocks) > 1 and len(broken := _break_names(given)) > len(given):
+        return fold_table(broken, to_right)
     lines: list[str] = []
     for block in blocks:
-        cells = ([(row[i].rjust if to_right[i] else row[i].ljust)(widths[i]) for i in block] for row in rows)
+        cells = ([_pad_cell(row[i], widths[i], to_right[i]) for i in block] for row in rows)
         lines += [*([""] if lines else []), *("  ".join(line).rstrip() for line in cells if any(map(str.strip, line)))]
     return lines
 
 
 def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [max(map(count_columns, column)) for column in zip(*rows, strict=True)]
+
+
+def count_columns(text: str) -> int:
+    """Count the columns of a terminal that a text takes: two for a wide character (CJK), none for a combining mark."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _pad_cell(text: str, width: int, to_right: bool) -> str:
+    spaces = " " * (width - count_columns(text))
+    return f"{spaces}{text}" if to_right else f"{text}{spaces}"
+
+
+def _break_names(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Break long names in the first column, at dots if they have some; a row's other cells are on its first line."""
+    broken: list[Sequence[str]] = []
+    for name, *cells in rows:
+        first, *rest = NAME_PARTS.findall(name) if len(name) > LONG_NAME else [name]
+        broken += [(first, *cells), *((f"  {part}", *[""] * len(cells)) for part in rest)]
+    return broken
 
 
 def pair_lines(rows: Sequence[Sequence[str]]) -> list[str]:

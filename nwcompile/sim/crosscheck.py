@@ -73,7 +73,7 @@ class Crosscheck:
         if self.agree:
             return (
                 f"{', '.join(self.backends)} agree bit for bit on {count_text(self.n_samples, 'sample')} "
-                f"({grouped(self.n_compared)} spikes, states and counters each)"
+                f"({grouped(self.n_compared)} values each: spikes, states and counters)"
             )
         return f"{', '.join(self.backends)} disagree first at {self.first_difference}"
 

@@ -81,9 +81,14 @@ class Estimate:
     note: str | None = None
 
     def __repr__(self) -> str:
+        return "\n".join(wrap_lines(self.text.split("\n")))
+
+    @property
+    def text(self) -> str:
+        """The tables and their notes; each note is one line, which `repr` wraps."""
         counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
         table = align_rows([COLUMNS, *rows], n_left=1) if (rows := self._rows()) else []
-        return "\n".join([*table, *wrap_lines(self.bases), *counts, "", *wrap_lines(self.lines)]).strip("\n")
+        return "\n".join([*table, *self.bases, *counts, "", *self.lines]).strip("\n")
 
     def _repr_html_(self) -> str:
         columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in COLUMNS]
@@ -120,7 +125,9 @@ class Estimate:
     def bases(self) -> list[str]:
         """Notes below the table: on energies, labels, and errors against silicon: `loihi2: time -35 % on PilotNet`."""
         energies = any(row.sample_nj is not None for row in self.chips)
-        lines = ["nJ per sample and mean mW count the cores only; the basis is that of the times"] if energies else []
+        lines = (
+            ["nJ (per sample) and mW (mean) are of the cores only; basis: how the times are known"] if energies else []
+        )
         rows = [row for row in self.chips if row.fits]
         lines += [f"{row.chip}: {row.label}" for row in rows if row.label != EXACT]
         if any(NO_SOURCE in _row_cells(row) for row in rows):

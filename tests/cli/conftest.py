@@ -41,6 +41,19 @@ def command(capsys):
     return run
 
 
+@pytest.fixture
+def terminal(command, monkeypatch):
+    """`command` on a terminal."""
+
+    def run(line: str):
+        with monkeypatch.context() as patch:
+            for stream in (sys.stdout, sys.stderr):
+                patch.setattr(stream, "isatty", lambda: True)
+            return command(line)
+
+    return run
+
+
 FACTORY = """
 import numpy as np
 import nwcompile as nw

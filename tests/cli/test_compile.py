@@ -76,7 +76,7 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
             "compile toy:make --chip tiny --placer aneal -o build",
             f"compile: argument --placer: {unknown_choice('placer', 'aneal', PLACERS)}",
         ),
-        ("compile toy:make --chip tiny", "compile: one of the arguments -o/--output --plan-only is required"),
+        ("compile toy:make --chip tiny", "compile: give -o/--output or --plan-only"),
         (
             "compile toy:make --chip tiny --seed -1 -o build",
             "seed=-1 must be a whole number from 0 to 9223372036854775807",

@@ -49,7 +49,10 @@ def test_cli_noc_wrong_list_is_one_sentence(command, folder, content, text):
 
 @pytest.mark.parametrize(
     ("cycles", "said"),
-    [(300, "too few cycles to tell whether that lasts; measure more than 300 (--cycles)"), (5000, "mean latency ")],
+    [
+        (300, "too few cycles to tell whether the network is saturated; measure more than 300 (--cycles)"),
+        (5000, "mean latency "),
+    ],
 )
 def test_cli_noc_says_how_it_took_a_load_and_the_load_of_each_link(command, cycles, said):
     flags = f"noc --chip mesh_spec --set noc.columns=2 --set noc.rows=1 --traffic uniform --load 0.2 --cycles {cycles}"

@@ -19,7 +19,7 @@ def test_cli_simulate_profile_tells_where_the_cycles_go(command, folder):
     assert figures["profile"]["latency_cycles"]["n_messages"] == figures["counters"]["messages_out"]
     assert figures["real_time"] is None
     _, text, _ = command("simulate net.nwc --input data.npz --profile")
-    assert "cycles from ready to taken: p50 " in text and "critical path of the slowest step " in text
+    assert "latency in cycles: p50 " in text and "critical path of the slowest step " in text
     _, plain, _ = command("simulate net.nwc --input data.npz")
     assert "p50" not in plain and text.startswith(plain.rstrip())
 

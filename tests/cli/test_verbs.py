@@ -13,6 +13,9 @@ import pytest
 import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
+from nwcompile.cli.outputs.terminal import wrap_page
+from nwcompile.errors import ERROR_PAGES
+from nwcompile.ir.run import COUNTERS
 from nwcompile.sim.accuracy import share_interval
 from tests.made.lava_files import NEURON, dense, write
 
@@ -23,8 +26,8 @@ def test_cli_without_arguments_lists_the_verbs(command):
     assert [line.split()[0] for line in out.splitlines()[2:]] == list(cli.VERBS)
 
 
-def test_cli_version(command):
-    code, out, err = command("--version")
+def test_cli_version(terminal):
+    code, out, err = terminal("--version")
     assert (code, err) == (0, "") and out.startswith(
         f"nwcompile {nw.__version__}\nPython {platform.python_version()} on "
     )
@@ -200,7 +203,7 @@ def test_cli_simulate_runs_a_lava_net_with_a_field_changed(command, folder):
     assert outputs == [True, False]  # v is at the threshold, and never above it
 
 
-def test_no_line_for_people_is_wider_than_a_terminal(command, model, folder):
+def test_no_line_for_people_is_wider_than_a_terminal(terminal, model, folder):
     net, data = "build/net.nwc", "--input data.npz"
     lines = [
         "compile toy:make --chip tiny --calibration data.npz -o build --explain",
@@ -216,9 +219,56 @@ def test_no_line_for_people_is_wider_than_a_terminal(command, model, folder):
         "chips list",
         "chips show loihi1",
         "--help",
+        "explain NW2101",
         "--version",
     ]
     for line in lines:
-        code, out, _ = command(line)
+        code, out, _ = terminal(line)
         wide = [text for text in out.splitlines() if len(text) > 80 and len(text.split()) > 1]
         assert code == 0 and wide == [], line
+
+
+def test_a_sentence_stays_on_one_line_in_a_pipe(command, model):
+    code, out, _ = command("estimate toy:make --chips loihi1,ranc")
+    reason = next(line for line in out.splitlines() if line.startswith("does not fit ranc: "))
+    assert code == 0 and len(reason) > 80 and reason.endswith(" or take a chip whose membranes have one")
+
+
+def test_a_refusal_is_wrapped_on_a_terminal_only(command, terminal, model):
+    _, _, piped = command("check toy:make --chip nowhere")
+    _, _, shown = terminal("check toy:make --chip nowhere")
+    assert piped.count("\n") == 1 and max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == piped.split()
+
+
+def test_an_unknown_flag_without_a_verb_is_called_a_flag(command):
+    said = "nwcompile: error: unknown flag '--verson'; choose one of: --version, --help, -h\n"
+    assert command("--verson") == (2, "", said)
+
+
+def test_explain_wraps_paragraphs_and_leaves_code_and_tables(terminal, command, tmp_path, monkeypatch):
+    page = "# NW4001: A title\n\n" + "Words of a\nparagraph. " * 8 + "\n```python\n" + "x = 1  # long " * 9
+    page += "\n\ny = 2\n```\n\n| a | b |\n| - | - |\n| " + "cell " * 20 + "| 1 |\n\nThe\nend.\n"
+    (tmp_path / "NW4001.md").write_text(page)
+    monkeypatch.setattr("nwcompile.cli.explain.ERROR_PAGES", tmp_path)
+    _, shown, _ = terminal("explain NW4001")
+    first = shown.partition("\n```python")[0].splitlines()
+    assert first[2] == "Words of a paragraph. " * 3 + "Words of a" and max(map(len, first)) <= 80
+    assert page[page.index("```python") : page.index("The\nend")] in shown and shown.endswith("\n\nThe end.\n")
+    assert command("explain NW4001")[1] == page
+
+
+@pytest.mark.parametrize("page", sorted(ERROR_PAGES.glob("NW*.md")), ids=lambda path: path.stem)
+def test_every_page_of_an_error_keeps_its_words_and_its_code(page):
+    text = page.read_text()
+    (wrapped,) = wrap_page(text.rstrip().split("\n"))
+    assert wrapped.split() == text.split() and wrapped.split("```")[1::2] == text.split("```")[1::2]
+    assert max(len(line) for part in wrapped.split("```")[::2] for line in part.splitlines()) <= 80
+
+
+def test_simulate_names_the_counters_that_are_zero_below_the_others(command, folder):
+    code, out, _ = command("simulate net.nwc --input data.npz")
+    table, zero = out.split("\n\n")[2].split("\nzero: ")
+    names = [line.split()[0] for line in table.splitlines()[1:]]
+    assert code == 0 and "synops" in names and "messages_io" in zero.split(", ")
+    assert sorted([*names, *zero.split(", ")]) == sorted(COUNTERS)

@@ -31,20 +31,20 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
         "fc1 2 bits 106 057 units 1 314 (1.3 %) 43.0 %",
         "out 8 bits – – –",
         "",
-        "tau",
-        "layer tau error rate",
-        "fc1 u 1.44..3.48 → 1.5, v 9.5 → 9.49 steps 0.1 % 0.173 → 0.167 spikes",
-        "out – – –",
+        "tau spikes per as in",
+        "layer tau error step float",
+        "fc1 u 1.44..3.48 → 1.5, v 9.5 → 9.49 steps 0.1 % 0.173 → 0.167 42.8 %",
+        "out – – – –",
         "",
-        "as in",
-        "layer float bits of u bits of v",
-        "fc1 42.8 % 4, 22 of 24 bits 23, ∞ of 24 bits",
-        "out – – –",
+        "bits of u: used, bits of v: used,",
+        "layer worst case worst case",
+        "fc1 4, 22 of 24 bits 23, ∞ of 24 bits",
+        "out – –",
         "fc1: v has no bound",
     ]
     assert "\n".join(quantization_lines(doc)) in render_text(doc)
     page = render_html(doc)
-    assert "<h2>Quantization</h2>" in page and "0.173 → 0.167 spikes</td>" in page and "fc1: v has no bound" in page
+    assert "<h2>Quantization</h2>" in page and "0.173 → 0.167</td>" in page and "fc1: v has no bound" in page
 
 
 def test_layers_that_overflow_alike_are_named_in_one_sentence():

@@ -11,6 +11,7 @@ from nwcompile.report.terminal import render_text
 from nwcompile.report.text import (
     bottleneck_text,
     change_text,
+    count_columns,
     fit_table,
     fold_table,
     format_verdict,
@@ -112,12 +113,12 @@ def test_terminal_tells_where_the_cycles_went():
     program = three_cores()
     doc = collect_report(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
     assert profile_lines(doc | {"energy": None}) == [
-        "messages: 24; cycles from ready to taken: p50 19, p90 44, p99 44, max 44",
+        "messages: 24; latency in cycles: p50 19, p90 44, p99 44, max 44",
         "send side of the cores: visits 1.4 %, updates 0.5 %, spikes 3.5 %, messages out 0.4 %, idle 6.5 %, "
         "barrier 87.7 %",
         "receive side of the cores: messages in 2.6 %, words 0.2 %, synops 1.6 %, idle 8.0 %, barrier 87.7 %",
-        "most crowded links, mean (peak) flits waiting of 8: (1, 0) port 0 eject 0.428 (2), (0, 0) E 0.0856 (2), "
-        "(0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
+        "most crowded links, mean (peak) flits waiting in a buffer of 8: (1, 0) port 0 eject 0.428 (2), "
+        "(0, 0) E 0.0856 (2), (0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
         "critical path of the slowest step 1: out on core 2 ends after 204 cycles, waits for fc1 on core 0 over link "
         "(0, 0) E: 45 sending, 9 in the network, 150 receiving",
         "a second of model time (steps of 0.001 s) takes 0.0023 s (assumed) on the chip and 125 s to simulate",
@@ -162,8 +163,8 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "effective ACs        54 operations",
         "membrane updates                 –",
         "",
-        "the bound of a mean step is 1.1 us with a barrier, and 0.13 us (-89 %) if cores wait for their neighbors "
-        'only (cost.sync = "neighbors", tokens included)',
+        "a mean step takes at least 1.1 us with a barrier, and 0.13 us (-89 %) if cores wait for their neighbors only "
+        '(cost.sync = "neighbors", tokens included)',
         "warning: fc1: neuron 3 never fires",
     ]
 
@@ -237,3 +238,26 @@ def test_a_table_that_is_too_wide_has_high_headings_and_then_several_parts():
     lines = fold_table(wide, [False, True, True, True, False])
     assert [" ".join(line.split()) for line in lines[:3]] == ["of", "the", "layer mean of spikes beyond the limit step"]
     assert max(map(len, lines[:4])) <= 80 and lines[4:] == ["", "layer  a sentence", "a      " + "word " * 12 + "end"]
+
+
+def test_long_names_take_several_lines_before_a_table_takes_more_parts():
+    head = ("layer", "binding resource", "neurons", "cores", "spikes per step", "synops per step", "share of time")
+    cells = ("synapse memory 93.5 %", "65 536", "128", "12 345", "1 234 567", "60.1 %")
+    names = ("backbone.stages.0.blocks.2.attention.projection.neuron", "y" * 70)
+    lines = fold_table([head, *((name, *cells) for name in names)], [False, False] + [True] * 5)
+    parts = "\n".join(lines).split("\n\n")
+    assert len(parts) == 2 and max(map(len, lines)) <= 80
+    assert parts[0].splitlines()[3:] == [
+        "backbone.stages.0.blocks.2.     synapse memory 93.5 %   65 536    128  12 345",
+        "  attention.projection.neuron",
+        f"{'y' * 28}    synapse memory 93.5 %   65 536    128  12 345",
+        f"  {'y' * 28}",
+        f"  {'y' * 14}",
+    ]
+    assert fold_table([("layer", "n"), (names[1], "1")], [False, True])[1] == f"{names[1]}  1"
+
+
+def test_wide_characters_take_two_columns():
+    assert [count_columns(text) for text in ("abc", "隠れ層", "ﾊﾝｶｸ", "e\u0301")] == [3, 6, 4, 1]
+    rows = [("layer", "n", "note"), ("隠れ層", "12", "x"), ("e\u0301", "3", "數")]
+    assert fold_table(rows, [False, True, False]) == ["layer    n  note", "隠れ層  12  x", "e\u0301        3  數"]

@@ -44,7 +44,9 @@ def test_estimate_tells_the_basis_of_each_chip_and_its_error_against_silicon():
     lines = repr(made).splitlines()
     energy = number(float(f"{loihi1.sample_nj:.3g}"))
     assert lines[1].split()[-4:] == [energy, f"{loihi1.power_mw:.3g}", "fitted", loihi1.bound]
-    assert f"{tiny.step_us:.2g}" in lines[2].split() and "nJ per sample and mean mW count the cores only" in lines[3]
+    assert (
+        f"{tiny.step_us:.2g}" in lines[2].split() and "nJ (per sample) and mW (mean) are of the cores only" in lines[3]
+    )
     assert f"loihi1 against silicon: time {run.time_basis.error}, energy {run.energy_basis.error}" in made.bases
     assert "<p>loihi1 against silicon: time " in made._repr_html_()
     assert made.to_frame()["time_basis"].tolist()[:2] == [loihi1.time_basis, "assumed"]

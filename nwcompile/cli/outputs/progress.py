@@ -4,11 +4,12 @@ import sys
 
 import numpy as np
 
+from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import count_text, wrap_lines
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
@@ -42,14 +43,14 @@ class Progress:
 
     def __call__(self, name: str, after: Draft, seconds: float) -> None:
         if name == "input" and after.input.text is not None:
-            print(f"input: {after.input.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
+            print_text(f"input: {after.input.text}  {seconds:.1f} s", sys.stderr)
         elif name != "input":
             stages = list_stages(after.options)
             place = stages.index(REPEATS.get(name, name)) + 1
             line = stage_line(
                 place, len(stages), name, _result_size(name, after), seconds, _improved_figure(name, self.before, after)
             )
-            print(*(wrap_lines([line]) if sys.stderr.isatty() else [line]), file=sys.stderr, flush=True)
+            print_text(line, sys.stderr)
         self.before = after
 
 

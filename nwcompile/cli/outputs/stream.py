@@ -12,12 +12,12 @@ import numpy as np
 
 from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
-from nwcompile.cli.outputs.text import format_table
+from nwcompile.cli.outputs.text import format_counters, format_table
 from nwcompile.cost.energy import predict
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Basis
-from nwcompile.ir.shown import count_text, format_figure, name_energy, wrap_lines
+from nwcompile.ir.shown import count_text, format_figure, name_energy
 from nwcompile.report.json.collect import collect_basis
 from nwcompile.sim.session import Chunk, Session
 
@@ -85,14 +85,14 @@ class Totals:
             size = self.program.network.node(name).n_neurons
             rate = self.spikes[name] / max(session.n_given * size, 1)
             rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
-        counters = format_table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
+        counters = format_counters({name: self.counters[name] for name in COUNTERS}, 1)
         lines = stream_lines(figures, None if figures.step_us_mean is None else self.bases[0])
         if self.energy_pj is not None:
             lines.append(f"{name_energy(None)}: {format_figure(self.energy_pj / 1000, 'nJ', self.bases[1])}")
         if self.n_dropped:
             lines.append(f"dropped: {count_text(self.n_dropped, 'message')}")
         layers = format_table(("layer", "neurons", "spikes", "per neuron and step"), rows)
-        return "\n\n".join([*wrap_lines([head]), layers, counters, "\n".join(wrap_lines(lines))])
+        return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 
 def step_line(mean: float, longest: float, steps: str, basis: Basis | None) -> str:

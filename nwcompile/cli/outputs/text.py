@@ -1,12 +1,12 @@
 """Text: format results for a terminal."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import count_text, wrap_lines
+from nwcompile.ir.shown import count_text
 from nwcompile.report.text import fold_table
 
 
@@ -17,9 +17,13 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     return "\n".join(fold_table(lines, right))
 
 
-def print_text(text: str) -> None:
-    """Print a text for people, with long lines wrapped."""
-    print(*wrap_lines(text.split("\n")), sep="\n")
+def format_counters(totals: Mapping[str, float], n_samples: int) -> str:
+    """Format the counters of a run as a table without those that are zero, which a line below it names."""
+    rows = [(name, total, f"{total / n_samples:.1f}") for name, total in totals.items() if total]
+    zero = [name for name, total in totals.items() if not total]
+    columns = ("counter", "total", "per sample")[: 2 if n_samples == 1 else 3]
+    table = format_table(columns, [row[: len(columns)] for row in rows])
+    return table + (f"\nzero: {', '.join(zero)}" if zero else "")
 
 
 def as_json(value) -> str:

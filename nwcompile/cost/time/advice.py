@@ -164,7 +164,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
 
 
 def _find_given(program: Program, name: str) -> str | None:
-    """Return the layer or input of the user's model whose spikes those of `name` are; None if the compiler made it."""
+    """Return the layer or input of the user's model that has the spikes of `name`; None if the compiler inserted it."""
     base, _, kind = name.rpartition("/")
     if name in _list_own_names(program):
         return name
@@ -172,7 +172,7 @@ def _find_given(program: Program, name: str) -> str | None:
 
 
 def _list_own_names(program: Program) -> set[str]:
-    """Return the inputs and layers that the compiler did not insert, those that it replaced among them."""
+    """Return the inputs and layers that the compiler did not insert, including those that it replaced."""
     known = {*program.network.offsets, *(row["layer"] for row in program.manifest.get("legalization", ()))}
     return {name for name in known if name.rpartition("/")[0] not in known}
 

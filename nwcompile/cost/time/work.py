@@ -124,7 +124,7 @@ def compute_work(
 ) -> Work:
     """Compute the work of `counters` int64[H, core] and `link_flits` int64[H, link], on a chip that has times.
 
-    `link_cycles`: those of the result, if they are known already.
+    `link_cycles`: `Work.link_cycles`, if already known.
     """
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}

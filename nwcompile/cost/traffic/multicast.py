@@ -24,8 +24,8 @@ from nwcompile.kernels.mapping.trees import merge_routes
 class Trees:
     """Trees, one per group, as links and as the branches in routers.
 
-    The branches of a message in a router are consecutive; it arrives with the number of the first. A `to` below
-    `n_cores` (of the chip) is no branch: the message has reached the destination of that number in its group.
+    The branches of a message in a router are consecutive; it arrives with the number of the first. If `to` is below the
+    chip's `n_cores`, it is no branch: the message has reached the destination of that number in its group.
     """
 
     offset: np.ndarray  # int64[group + 1]: into `link`

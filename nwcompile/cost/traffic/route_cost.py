@@ -34,8 +34,8 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
     """Return the costs of links east-west, north-south, and of both kinds between chips, as proportional integers.
 
     `optimize` is that of Options. `traffic` counts links. `energy` counts the chip's energy of a hop, and of a
-    message's flits between chips. The others count a message's cycles: those of a hop, and of its flits as far as they
-    exceed those on a link within a chip. Raises OptionError for `energy` on a chip without hop energies.
+    message's flits between chips. The others count a message's cycles: those of a hop, and the extra cycles of its
+    flits on a link between chips. Raises OptionError for `energy` on a chip without hop energies.
     """
     noc = chip.noc
     ew: float = 1

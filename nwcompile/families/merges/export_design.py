@@ -42,7 +42,7 @@ class Design:
         network, schedule = self.program.network, self.program.schedule
         if not isinstance(self.program.chip.family, MergeRouters):
             name = self.program.chip.name
-            raise ChipError(f'{name}: noc.router: those of RANC are "merges"; compile for ranc, or a file on its base')
+            raise ChipError(f'{name}: noc.router: RANC has "merges"; compile for ranc, or for a chip file based on it')
         if self.program.host is not None:
             raise ModelError(
                 "the host computes spikes or biases of every sample; RANC is loaded once, so give it spikes as input"
@@ -243,7 +243,7 @@ class Design:
 
     @cached_property
     def n_proved_ticks(self) -> int:
-        """The number of ticks in which no potential can overflow, whatever spikes arrive; 2**40 means no limit.
+        """The number of ticks in which no potential can overflow with any spikes; 2**40 means no limit.
 
         In a tick a potential rises (falls) by at most the neuron's positive (negative) weights and its leak. A neuron
         that subtracts its threshold, and receives no more than that in a tick, does not accumulate.

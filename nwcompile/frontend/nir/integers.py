@@ -111,7 +111,7 @@ def _to_float_connection(connection: Connection, network: Network, bias) -> Conn
 
 
 def _is_at_rest(network: Network) -> bool:
-    """Return whether no neuron moves before its first input, so that a delay of all its inputs only delays it."""
+    """Return whether no neuron changes before its first input: then a delay of all its inputs only delays it."""
     specs = [network.node(name).neuron for name in network.built_in]
     drives = [c.bias for c in network.connections] + [node.constant for node in network.inputs.values()]
     drives += [drive for spec in specs for drive in (spec.bias, spec.bias_u)]

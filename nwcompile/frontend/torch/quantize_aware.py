@@ -6,9 +6,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import from_torch
 from nwcompile.frontend.torch.inputs import parse_layout
-from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron, is_relu
-from nwcompile.frontend.torch.modules import unwrap_module, verify_modules
-from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
+from nwcompile.frontend.torch.modules import verify_modules
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.nn import LIFLayer, LIFSynapse
@@ -28,22 +26,14 @@ def quantize_aware(
     model must begin with a Linear or LIFSynapse. `choices`: keyword arguments of `QuantizedNetwork`, such as bits=4.
     surrogate and detach_reset default to those of the nwcompile.nn layers if these agree. The result takes samples in
     the same layout and returns the spikes of the last layer, or a readout's membrane, `[B, T, *shape]`. `nw.compile`
-    takes `result.network()` unchanged. Raises ModelError as `from_torch` does, but names all unsupported modules at
-    once.
+    takes `result.network()` unchanged. Raises ModelError as `from_torch` does.
     """
     if isinstance(model, Network):
         return QuantizedNetwork(model, chip, calibration, **choices)
     if not isinstance(model, torch.nn.Module):
         raise ModelError(f"quantize_aware takes a torch.nn.Module or an nw.Network, not {type(model).__name__}")
     verify_modules(model)
-    try:
-        network = from_torch(model, _choose_example(model, calibration, parse_layout(layout)), layout)
-    except ModelError as e:
-        refused = find_unsupported(model)
-        if len(refused) < 2 or not any(repr(path) in str(e) for path in refused):
-            raise
-        names = (f"{path!r} ({kind})" for path, kind in refused.items())
-        raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from None
+    network = from_torch(model, _choose_example(model, calibration, parse_layout(layout)), layout)
     return QuantizedNetwork(network, chip, calibration, **_gradient_choices(model) | choices)
 
 
@@ -51,17 +41,6 @@ def _gradient_choices(model: torch.nn.Module) -> dict:
     """Return the surrogate and detach_reset if all nwcompile.nn layers of the model share them."""
     surrogates = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
     return dict(zip(("surrogate", "detach_reset"), surrogates.pop(), strict=True)) if len(surrogates) == 1 else {}
-
-
-def find_unsupported(module: torch.nn.Module) -> dict[str, str]:
-    """Return path and class of every part that no network can hold between its layers."""
-    refused = {}
-    for path, part in unwrap_module(module).named_modules():
-        is_known = find_kind(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
-        is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
-        if not is_known and (is_leaf or is_foreign_neuron(part)):
-            refused[path] = type(part).__name__
-    return refused
 
 
 def _choose_example(model: torch.nn.Module, calibration, layout: str):

@@ -109,7 +109,7 @@ class NeuronProgram:
     output is a state that is only read, and the layer is a readout.
 
     `inputs` are the names of the synaptic inputs. Neurons with gates have several, each a sum of its own. Connections
-    into a layer of C channels and K inputs see K * C channels, those of the first input first (`Node.input_shape`).
+    into a layer of C channels and K inputs see K * C channels, starting with the first input (`Node.input_shape`).
 
     Float programs (`is_fixed` False) compute in the network's float type, operation by operation. Fixed-point programs
     compute with 64-bit integers, and `verify` proves that no operation overflows. Each state has its own width.

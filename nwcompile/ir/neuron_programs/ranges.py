@@ -117,7 +117,7 @@ def _bound_states(program: "NeuronProgram", known: dict[str, Range], fail, n_ste
 
 
 def _widen_range(held: Range, wanted: Range, limits: Range) -> Range:
-    """Widen `held` to include `wanted`, generously so that few repetitions are enough, up to the limits."""
+    """Widen `held` to include `wanted`, with a margin that saves repetitions, up to the limits."""
     low, high = held.low, held.high
     if wanted.low < low:
         low = max(wanted.low - abs(wanted.low) - 1, limits.low)

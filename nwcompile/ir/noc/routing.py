@@ -229,7 +229,7 @@ def _odd_even(x, dx, height):
     return np.where(dx > 0, east, is_odd | (-dx >= height))
 
 
-# They may use of x only its parity: `route_table` of sim/cycle/noc_tables.py relies on it.
+# They may use only the parity of x: `route_table` of sim/cycle/noc_tables.py relies on it.
 ROUTINGS: dict[str, Callable] = {
     "xy": lambda x, dx, height: np.ones(dx.shape, bool),
     "yx": lambda x, dx, height: np.zeros(dx.shape, bool),

@@ -35,7 +35,7 @@ def cached(samples, transform, folder, name: str | None = None) -> Packed:
     it. A `name` replaces this hash, and recordings are not read; other recordings then need another name.
     transform: a frozen dataclass with `deterministic = True` and a `version`, such as Binning.
     A damaged file is rewritten, with a NwWarning. Raises OptionError for a transform whose result cannot be cached,
-    ArtifactError for a folder that cannot be used, and ModelError as `packed` does.
+    ArtifactError for a folder that cannot be used, and ModelError like `packed`.
     """
     path = Path(folder) / f"{_hash_content(samples, describe_settings(transform), name)}.spikes"
     try:

@@ -162,9 +162,9 @@ class TimePipeline:
         """Return the net's result for `x` `[B, T, *shape]` in the last process, None in the others; no gradients.
 
         Only the first process uses the numbers of x; in the others a tensor of the same shape suffices, on any device.
-        Raises ModelError as the net does, and for BatchNorm that computes statistics of its input, which would be those
-        of chunks. Raises BackendError if another process has stopped, and OptionError in all processes if their shapes
-        differ or if not all call `forward`.
+        Raises ModelError as the net does, and for BatchNorm that computes statistics of its input: they would be the
+        statistics of chunks. Raises BackendError if another process has stopped, and OptionError in all processes if
+        their shapes differ or if not all call `forward`.
         """
         with torch.no_grad():
             n_chunks, length = self._begin_sequence(x, "forward")

@@ -29,9 +29,9 @@ class H1v1Synapse(LIFSynapse):
     `prepare_net` starts a batch. The effective weights w are computed in five steps:
 
       1. Divide by `lif_threshold`: `weight` belongs to a float net with that threshold, and the chip's threshold is 1.
-      2. Take each input's weights to each block of 5 consecutive neurons. Set those to 0 whose sign differs from the
-         sign of their sum (+ if it is 0). In training under a `SignAnnealing`, compute |h| * tanh(alpha * m) instead;
-         h is the result of step 1 and m is the block's sum divided by the sum of its magnitudes.
+      2. Take each input's weights to each block of 5 consecutive neurons. Set weights to 0 if their sign differs from
+         the sign of their sum (+ if it is 0). In training under a `SignAnnealing`, compute |h| * tanh(alpha * m)
+         instead; h is the result of step 1 and m is the block's sum divided by the sum of its magnitudes.
       3. Clip to +-limit: 0.9 for H1v1, 1.66 for H1v2.
       4. With `quantization_bits` b, round to a multiple of limit / (2^(b-1) - 1).
       5. With `stddev`, in training, multiply by 1 + stddev * e, with e normally distributed: device mismatch.
@@ -103,8 +103,8 @@ class H1v2Synapse(H1v1Synapse):
 class H1v1Frontend(H1v1Synapse):
     """The chip's front end, in which each of 16 filters drives one neuron.
 
-    It is an H1 synapse of which only the diagonal of `weight` `[16, 16]` is used and trained. Arguments are those of
-    the synapse, with one size. Without an `init` the weights are 0.5.
+    It is an H1 synapse that uses and trains only the diagonal of `weight` `[16, 16]`. Arguments are those of the
+    synapse, with one size. Without an `init` the weights are 0.5.
     """
 
     @checked()
@@ -207,7 +207,7 @@ cached_tau_profiles = cache(make_tau_profiles)  # a CUDA graph cannot copy from 
 
 
 def keep_sum_sign(weight: torch.Tensor) -> torch.Tensor:
-    """Set weights of `[n_in, n_out]` to 0 whose sign differs from that of the sum over their input and block."""
+    """Set weights of `[n_in, n_out]` to 0 if their sign differs from that of the sum over their input and block."""
     is_negative = expand_blocks(divide_blocks(weight.double()).sum(2), weight) < 0
     return torch.where((weight < 0) == is_negative, weight, torch.zeros_like(weight))
 

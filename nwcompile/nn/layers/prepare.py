@@ -175,7 +175,7 @@ class Prepared(Movable):
         return known.value.clone()
 
     def _apply_mismatch(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
-        """Return a parameter times its mismatch factors, computed once per batch; the parameter without mismatch."""
+        """Return a parameter times its mismatch factors, computed once per batch, or without mismatch the parameter."""
         if not mismatch.is_active(self.training):
             return parameter
 

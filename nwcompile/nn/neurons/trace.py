@@ -18,7 +18,7 @@ SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
 CASTS = ("_to_copy", "to")
 SUMS = ("add", "sub", "rsub", "mul", "neg")
-WIDE = (torch.int32, torch.int64)  # types in which sums of whole numbers are those of float
+WIDE = (torch.int32, torch.int64)  # types in which sums of whole numbers equal those of float
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 METHODS = ("numpy", "tolist", "__array__")  # They read memory without an operator, so no mode of torch sees them.
 
@@ -270,9 +270,9 @@ def trace(
 
     With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: the kind of message,
     one of `SENDS` of `ir.neuron_programs.program`; by default the smallest one that the ranges of the operations allow.
-    The output is None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole
-    layer, for steps that depend on its shape and type; or a list with one for each input, for a step with several. They
-    are `x`, `x2`, `x3`, ... of the program. Raises ModelError, naming the operation that no program has.
+    The output is None for a readout; its first state is then read. `example`: an input `[1, *layer]` of a whole layer,
+    for steps that depend on its shape and type; or a list with one for each input, for a step with several. They are
+    `x`, `x2`, `x3`, ... of the program. Raises ModelError, naming the operation that no program has.
     """
     examples = example if isinstance(example, Sequence) else [example]
     inputs = (INPUT, *(f"{INPUT}{k}" for k in range(2, len(examples) + 1)))

@@ -123,7 +123,7 @@ def delayed_sums_backward(
 
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
 def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
-    """Return `value`, computed from `source`; its gradient reaches `source` times `factor`, whatever the computation.
+    """Return `value`, computed from `source` in any way; its gradient reaches `source` times `factor`.
 
     Raises ModelError in a second backward pass through a freed graph, or in any backward pass if `spent`.
     """

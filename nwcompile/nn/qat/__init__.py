@@ -5,7 +5,7 @@ the network: choose scales, run, export for compile  QuantizedNetwork         ne
 a layer's connections, for every kind of neuron      ConnectedLayer           connected.py
 linear maps on the host before the first layers      HostMaps                 host.py
 built-in neurons, rounded to the grid, and over time QuantizedLayer           layer.py
-neuron programs likewise, and over time              QuantizedProgram         program.py
+neuron programs, rounded, and over time              QuantizedProgram         program.py
 synaptic sums that floats hold exactly               IntegerWeights, ...      sums.py
 """
 

@@ -98,7 +98,7 @@ class ConnectedLayer(torch.nn.Module):
                 )
 
     def sum_biases(self) -> torch.Tensor | None:
-        """Return the sum of the connections' biases into each neuron, float64[N]; None without any."""
+        """Return the sum of the connections' biases into each neuron, float64[N]; None if there are none."""
         total = None
         for bias, places in zip(self.biases, self.bias_places, strict=True):
             if places is not None:

@@ -52,7 +52,7 @@ def spike_cost(program: Program, name: str) -> SpikeCost:
 
 
 def idle_cycles(program: Program) -> np.ndarray | None:
-    """Return int64[unit, core]: busy cycles of a step without spikes that updates every neuron; None without times."""
+    """Return int64[unit, core]: busy cycles of a step without spikes that updates every neuron; None if unknown."""
     counters = _no_events(1, program.mapping.n_cores)
     held = np.bincount(program.core_of[program.core_of >= 0], minlength=program.mapping.n_cores)
     counters["neuron_visits"][0] = counters["neuron_updates"][0] = held

@@ -214,9 +214,9 @@ def _leak_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     else:
         lost = spec.fixed.lost(spec.decay_v)
     if np.any(lost):
-        used = f"a membrane that loses up to {100 * float(np.max(lost)):.3g} % per step"
+        used = f"up to {100 * float(np.max(lost)):.3g} % per step"
         advice = f"train {node.name} without a leak (beta=1), or take a chip whose membranes have one"
-        yield Violation("leak", node.name, used, "no leak", advice)
+        yield Violation("leak", node.name, used, "none", advice)
 
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:

@@ -148,12 +148,10 @@ def _describe_overflow(reach: StateRange, chip: Chip) -> str:
     for name, bound in bounds.items():
         if bound is not None and bound <= reach.limit:
             continue
-        need = (
-            "may grow without bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
-        )
+        need = "may grow without bound" if bound is None else f"may need {state_bits(bound)} bits of {chip.state.bits}"
         does = "wraps" if name in wraps else "saturates"
-        seen = "" if reach.u_largest is None else ", not in the calibration samples"
-        seen = ", as in the calibration samples" if name in reach.overflowing_states else seen
+        seen = "" if reach.u_largest is None else " (not in the calibration samples)"
+        seen = " (as in the calibration samples)" if name in reach.overflowing_states else seen
         parts.append(f"{name} {need} and then {does}{seen}")
     ways = []
     if wraps and chip.state.overflow == "modulo" and None in bounds.values():
@@ -162,7 +160,7 @@ def _describe_overflow(reach: StateRange, chip: Chip) -> str:
         ways.append(f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping')
     known = [bound for bound in bounds.values() if bound is not None]
     if len(known) == len(bounds):
-        ways.append(f"state.bits = {state_bits(max(known))} holds all")
+        ways.append(f"state.bits = {state_bits(max(known))} holds every value")
     return "; ".join([*parts, *ways])
 
 

@@ -95,7 +95,7 @@ def _check_program(program: Program) -> None:
     if program.chip.core.max_outputs is None or not program.chip.fixed_point.shifts:
         raise ChipError(
             f"{program.chip.name}: not a chip of the Xylo family, whose decays are shifts (state.decay) and whose "
-            "outputs lie apart (core.max_outputs); compile for xylo_audio2, xylo_audio3 or xylo_imu"
+            "outputs are separate (core.max_outputs); compile for xylo_audio2, xylo_audio3 or xylo_imu"
         )
     if program.host is not None:
         raise ModelError(

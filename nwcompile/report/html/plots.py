@@ -73,7 +73,7 @@ def floorline_plot(doc: dict, alike: Sequence[dict] = ()) -> Markup:
     """Plot time against synops (both log): every core in a mean step, the busiest of each step, floor and slope.
 
     The time of a core is the barrier plus the work of its busiest unit. Points of cores are in the order of `cores` of
-    report.json; report.js relies on it. `alike`: the documents whose plots have the same axes, this one among them.
+    report.json; report.js relies on it. `alike`: the documents whose plots have the same axes, including this one.
     """
     series, cores = _floorline_series(doc), _core_points(doc)
     x_values, y_values = [], []

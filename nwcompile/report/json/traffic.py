@@ -23,9 +23,9 @@ def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
 
     Lists are in the order of `cores` and `links` of report.json. A row is [source, from, to, messages or flits]:
     `source` is an index into `sources` (layers and inputs); `from` and `to` are cores, null for an input line or an io
-    site. `others` is the sum of messages or flits over all rows that are left out; null for a link whose messages are
-    trees, which share flits, or were dropped on the way. The links of the cores' own ports have no rows, as their
-    traffic is that of the core.
+    site. `others` is the sum of messages or flits over all rows that are left out. It is null for a link if messages
+    were dropped on the way, or share flits in trees. The cores' own ports have no rows: their traffic is that of the
+    core.
     """
     rows, chip = summary.traffic, program.chip
     table = np.stack([rows.source, rows.home, rows.to], 1)

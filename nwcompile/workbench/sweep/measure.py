@@ -87,7 +87,7 @@ def _run_program(program: Program, samples, backend: str) -> tuple[Run, float | 
 
 
 def point_figures(program: Program, run: Run) -> dict:
-    """The figures of a row: those of an estimate (`n_cores` as n_cores_used), the energy-delay product, and bounds."""
+    """The figures of a row: those of an estimate (n_cores_used for `n_cores`), the energy-delay product, and bounds."""
     table = collect_figures(program, run)
     n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
     edp = None if nj is None or us is None else nj * us

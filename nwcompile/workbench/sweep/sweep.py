@@ -63,11 +63,16 @@ class Sweep:
     title: str = "a network"
 
     def __repr__(self) -> str:
+        return "\n".join(wrap_lines(self.text.split("\n")))
+
+    @property
+    def text(self) -> str:
+        """The table of points and its notes; each note is one line, which `repr` wraps."""
         header, cells = self._cells()
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
         lines = align_rows([header, *few], n_left=1)
-        return "\n".join([*wrap_lines([self.line, *self.bases]), "", *lines, *more, *wrap_lines(self.failures)])
+        return "\n".join([self.line, *self.bases, "", *lines, *more, *self.failures])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()

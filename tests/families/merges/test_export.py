@@ -215,7 +215,7 @@ def test_program_of_another_chip_is_refused():
     network = Network.from_arrays(
         {"a": (NeuronSpec(), (2,))}, [Dense("in", "a", np.ones((2, 1), np.float32))], {"in": (1,)}
     )
-    with pytest.raises(ChipError, match='tiny: noc.router: those of RANC are "merges"; compile for ranc'):
+    with pytest.raises(ChipError, match='tiny: noc.router: RANC has "merges"; compile for ranc'):
         Design(nw.compile(network, "tiny"))
 
 

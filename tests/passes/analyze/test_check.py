@@ -143,7 +143,7 @@ def test_check_counts_cores():
         (one_layer(), {"neuron__v_min": "zero"},
          "v_min  fc1  must be clamp at 0, is no clamp  train fc1 with v_min=0: this chip clamps every membrane at 0"),
         (one_layer(decay_v=np.array([0, 1024, 0])), {"neuron__leak": False},
-         "leak  fc1  must be no leak, is a membrane that loses up to 25 % per step  train fc1 without a leak (beta=1), "
+         "leak  fc1  must be none, is up to 25 % per step  train fc1 without a leak (beta=1), "
          "or take a chip whose membranes have one"),
         (one_layer(v_min=-9, clamp="reset"), {"neuron__v_min": "any"},
          "v_min  fc1  must be clamp, is reset at -9  train fc1 without v_min, or take a chip whose "

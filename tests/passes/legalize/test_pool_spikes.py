@@ -62,7 +62,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     assert str(error.value).splitlines()[1:] == [
         "  pooling  sum -> a  must be sums, is a maximum of currents  compile with approximate='pool' (--approximate "
         "pool: the spikes of a are pooled instead)",
-        "it fits with approximate='pool' (--approximate pool): the nearest that the chip has, its price measured",
+        "it fits with approximate='pool' (--approximate pool): the chip's nearest features; the report shows the loss",
         "it fits unchanged on loihi2 (1 of 128 cores), spinnaker2 (1 of 152 cores)",
     ]
     for spec in (LIF.replace(fires=False), LIF.replace(spikes="multi", reset="subtract")):

@@ -495,15 +495,15 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     x[:, :, 0] = 1
     row = quantize(network, TINY.replace({"state.bits": 16, "state.shift_bits": 0}), x, Options()).table[0]
     assert row["overflow"] == (
-        f"u may need {int(row['u_bound']).bit_length() + 1} bits, not 16, and then wraps, not in the calibration "
-        "samples; v may grow without bound and then saturates, not in the calibration samples; "
+        f"u may need {int(row['u_bound']).bit_length() + 1} bits of 16 and then wraps (not in the calibration "
+        "samples); v may grow without bound and then saturates (not in the calibration samples); "
         'state.overflow = "saturate" keeps u from wrapping'
     )
     ranc = Chip.load("ranc_dense")
     adds = one_layer(np.ones((1, 20)), NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", strict=False), 20)
     row = quantize(adds, ranc, x[:, :, :20], Options())
     assert row.table[0]["overflow"] == (
-        "v may grow without bound and then wraps, not in the calibration samples; more state.bits delay it, and "
+        "v may grow without bound and then wraps (not in the calibration samples); more state.bits delay it, and "
         "exports prove for how many steps it cannot happen"
     )
     leaky = one_layer(np.ones((1, 4000)), NeuronSpec(threshold=1.0, beta=0.5, reset="none"), 4000)
@@ -511,8 +511,8 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     row = quantize(leaky, chip, x, Options()).table[0]
     bits = [int(row[f"{state}_bound"]).bit_length() + 1 for state in "uv"]
     assert row["overflow"] == (
-        f"u may need {bits[0]} bits, not 16, and then saturates, not in the calibration samples; v may need {bits[1]} "
-        f"bits, not 16, and then saturates, not in the calibration samples; state.bits = {bits[1]} holds all"
+        f"u may need {bits[0]} bits of 16 and then saturates (not in the calibration samples); v may need {bits[1]} "
+        f"bits of 16 and then saturates (not in the calibration samples); state.bits = {bits[1]} holds every value"
     )
 
 

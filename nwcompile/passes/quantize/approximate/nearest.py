@@ -205,7 +205,7 @@ def suggest_items(network: Network, chip: Chip, options: Options, check: Callabl
     if too_many_weights(network, chip) or not _options_fit(check, replace(options, approximate=tuple(words))):
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)
-    text = f"approximate={listed!r} (--approximate {listed}): the nearest that the chip has, its price measured"
+    text = f"approximate={listed!r} (--approximate {listed}): the chip's nearest features; the report shows the loss"
     if "multi-spike" in words - set(options.approximate):
         text = f"{_other_messages(options, words, check)}{text}"
     if chip.weights.axon_types is None:

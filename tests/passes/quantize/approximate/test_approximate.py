@@ -93,7 +93,7 @@ def test_approximate_leaves_a_network_that_fits_as_it_is():
 def test_fit_error_names_the_approximations_that_would_make_it_fit():
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", leaky_samples(2))
-    how = "the nearest that the chip has, its price measured"
+    how = "the chip's nearest features; the report shows the loss"
     assert error.value.change == f"approximate='reset,timing' (--approximate reset,timing): {how}"
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", leaky_samples(2), Options(approximate="timing"))
@@ -226,7 +226,7 @@ def test_approximate_lets_a_current_leak_as_slowly_as_the_chip_can():
     x = (rng.random((10, 20, 12)) < 0.2).astype(np.float32)
     with pytest.raises(FitError, match="decay_u  out  must be 1 or more, is 0") as error:
         compile(network, chip, x, Options(**ONE_CORE))
-    assert error.value.change.startswith("approximate='decay' (--approximate decay): the nearest that the chip has")
+    assert error.value.change.startswith("approximate='decay' (--approximate decay): the chip's nearest features")
     program = compile(network, chip, x, Options(approximate="decay", **ONE_CORE))
     (row,) = program.legalization
     assert (row["was"], row["has"]) == ("a current that loses 0/4096 per step", "1/4096 or more")
@@ -267,7 +267,8 @@ def test_fit_error_names_messages_that_leave_several_spikes_as_they_are(chip, wa
     with pytest.raises(FitError) as refused:
         compile(network, chip, None)
     words = "reset,multi-spike" if chip == "loihi1" else "multi-spike"
-    assert f"it fits with {way}approximate={words!r} (--approximate {words}): the nearest that" in str(refused.value)
+    fits = f"it fits with {way}approximate={words!r} (--approximate {words}): the chip's nearest features;"
+    assert fits in str(refused.value)
     ways = {
         "loihi1": "'graded' (a message carries the count) or 'repeat'",
         "speck": "'repeat' (n spikes are n messages)",
@@ -299,7 +300,7 @@ def test_a_chip_without_currents_does_without_where_that_is_asked_for():
     chip = Chip.load("loihi1").replace({"neuron.current": False})
     with pytest.raises(FitError, match="current  l1  must be no current, is a current that keeps up to 60 %") as error:
         compile(network, chip, x, Options(**ONE_CORE))
-    assert "it fits with approximate='decay' (--approximate decay): the nearest that the chip has" in str(error.value)
+    assert "it fits with approximate='decay' (--approximate decay): the chip's nearest features" in str(error.value)
     program = compile(network, chip, x, Options(approximate="decay", **ONE_CORE))
     rows = {row["layer"]: row for row in program.legalization if row["label"] == "approximate"}
     assert {row["has"] for row in rows.values()} == {"no current"} and list(rows) == ["l1", "l2", "l3"]

@@ -91,7 +91,8 @@ def test_a_chip_of_built_in_neurons_names_what_a_program_needs_beyond_them(chip,
     assert f"states v and operations add, mul, sub  they run no programs; {CHIPS}out" in row
     helps = [line for line in told if line.startswith("it fits with ")]
     wanted = (
-        "it fits with approximate='program' (--approximate program): the nearest that the chip has, its price measured"
+        "it fits with approximate='program' (--approximate program): the chip's nearest features; the report shows the "
+        "loss"
     )
     assert helps == ([wanted] if chip in ("loihi1", "speck") else [])
 
