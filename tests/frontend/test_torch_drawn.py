@@ -156,7 +156,7 @@ def test_other_result_of_a_single_sample_is_a_warning():
 
 def test_fixed_number_of_samples_is_refused_with_the_failure():
     module = Own(lambda x: x.reshape(1 if len(x) == 1 else 3, STEPS, N_IN))
-    text = r"test_torch_drawn\.py:\d+: the module takes one sample, but fails on two \(shape '\[3, 8, 6\]' is invalid"
+    text = r"test_torch_drawn\.py:\d+: the module takes one sample, but fails on 4 \(shape '\[3, 8, 6\]' is invalid"
     with pytest.raises(ModelError, match=text):
         nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
 

@@ -11,6 +11,7 @@ from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.compare import compare_drawn
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import import_operators
+from nwcompile.frontend.torch.operators.runs import record_run
 from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
@@ -754,6 +755,18 @@ def test_module_in_the_wrong_layout_is_not_taken_for_neurons_without_states():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_step_of_a_loop_has_the_place_of_the_first_one():
+    """Python 3.11 optimizes a call after some steps, and its frames then stand at another instruction."""
+
+    class Add(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([sum((x_t, x_t)) for x_t in x.unbind(1)], 1)
+
+    recorder, _ = record_run(Add(), torch.rand(1, 60, 3), "BT")
+    sums = [op for op in recorder.ops if op.name == "add"]
+    assert len(sums) == 120 and len({op.site.frames for op in sums}) == 1
+
+
 def test_a_compiled_step_runs_eagerly_so_that_dynamo_traces_no_recorder():
     step = torch.compile(leaky)
     counters = pytest.importorskip("torch._dynamo.utils").counters

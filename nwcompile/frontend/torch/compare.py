@@ -97,7 +97,7 @@ def verify_samples(
             batch, _ = record_run(module, torch.cat([*drawn[:PLACE], x, *drawn[PLACE:]]), lead, layers)
     except Exception:  # a module for one sample, or for a fixed number
         if n_samples > 1:
-            _refuse_fixed_batch(module, torch.cat([x, x]), lead)
+            _refuse_fixed_batch(module, torch.cat([x] * N_SAMPLES), lead)
         return
     _compare_sample(single, batch, COMPARISONS if has_own else ("record",))
 
@@ -175,15 +175,15 @@ def _list_numbers(op: Op) -> list:
     return [float(v) for v in values if isinstance(v, int | float) or (isinstance(v, torch.Tensor) and v.numel() == 1)]
 
 
-def _refuse_fixed_batch(module: torch.nn.Module, two: torch.Tensor, lead: str) -> None:
-    """Raise ModelError with the place where the module fails on a batch of two equal samples, if it does."""
+def _refuse_fixed_batch(module: torch.nn.Module, equal: torch.Tensor, lead: str) -> None:
+    """Raise ModelError with the place where the module fails on a batch of equal samples, if it does."""
     try:
         with preserve_state(module):
-            record_run(module, two, lead)
+            record_run(module, equal, lead)
     except Exception as e:
         site = find_raising_site(e, module)
         raise ModelError(
-            f"{site}: the module takes one sample, but fails on two ({str(e).partition(chr(10))[0]}); a"
+            f"{site}: the module takes one sample, but fails on {len(equal)} ({str(e).partition(chr(10))[0]}); a"
             " chip runs one sample at a time: write x.shape[0] where the module has a number of samples"
         ) from None
 

@@ -333,7 +333,7 @@ def _prove_import(
     )
     if imported.reads:
         _verify_reads(imported, module, given[:1])
-    half = find_half_precision(imported.recorder.ops)
+    half = find_half_precision(imported.recorder.ops, before_layers=not imported.has_own)
     if half is not None:
         warn_user(
             f"{half.site}: the module computes in {name_dtype(half.value.dtype)} and the network in float32, so their "

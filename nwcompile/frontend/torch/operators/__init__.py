@@ -337,9 +337,11 @@ def _record_again(example: _Example, x: torch.Tensor) -> dict[Op, torch.Tensor] 
     return values
 
 
-def find_half_precision(ops: list[Op]) -> Op | None:
-    """Return the first operator that computes in bfloat16 or float16, or None."""
-    return next((op for op in ops[1:] if op.depends and getattr(op.value, "dtype", None) in HALF), None)
+def find_half_precision(ops: list[Op], before_layers: bool = False) -> Op | None:
+    """Return the first operator that computes in bfloat16 or float16, or None; it may have to run before a layer."""
+    last = max((op.serial for op in ops if op.name == "record" or not before_layers), default=0)
+    halves = (op for op in ops[1:] if op.depends and getattr(op.value, "dtype", None) in HALF)
+    return next((op for op in halves if op.serial <= last), None)
 
 
 def _group_operators(result: Any, known: dict[Op, Any], n_steps: int) -> tuple[list[list[Op]], int]:

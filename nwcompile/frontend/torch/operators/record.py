@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from dis import opmap
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -42,6 +44,8 @@ NO_CHOICES = "convert takes no choice by the input, torch.where neither; train t
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
 READS_VALUE = ("_local_scalar_dense", "equal", "allclose")
 TORCH = str(Path(torch.__file__).parent)
+PRECALL = opmap.get("PRECALL", -1)  # an instruction of Python 3.11
+PRECALL_BYTES = 4  # with its cache
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
@@ -365,7 +369,8 @@ class OperatorRecorder(TorchDispatchMode):
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code is not OperatorRecorder.record.__code__:
             if _is_user_frame(frame):
-                frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
+                instruction = _find_instruction(frame.f_code, frame.f_lasti)
+                frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, instruction))
             frame = frame.f_back
         return tuple(frames)
 
@@ -531,6 +536,16 @@ def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
     paths = {id(part): path for path, part in module.named_modules()}
     modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
     return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
+
+
+@cache
+def _find_instruction(code: CodeType, offset: int) -> int:
+    """Return the offset of the instruction at which a frame stands.
+
+    Python 3.11 has two instructions for a call, and stands at the second one until it has optimized the first one.
+    """
+    first = offset - PRECALL_BYTES
+    return first if first >= 0 and code.co_code[first] == PRECALL else offset
 
 
 def _is_user_frame(frame: FrameType) -> bool:
