@@ -108,5 +108,5 @@ def _format_bits(entry: dict, state: str) -> str:
     if entry.get("state_bits") is None:
         return UNKNOWN
     used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))
-    most = UNKNOWN if used is None else neuron_states.signed_bits(used)
-    return f"{most}, {'∞' if enough is None else neuron_states.signed_bits(enough)} of {entry['state_bits']} bits"
+    bits_used = UNKNOWN if used is None else neuron_states.signed_bits(used)
+    return f"{bits_used}, {'∞' if enough is None else neuron_states.signed_bits(enough)} of {entry['state_bits']} bits"
