@@ -205,7 +205,7 @@ def _add_robustness(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
-    text = f"devices to draw, at most {MAX_DEVICES} (default: 100)"
+    text = f"devices to draw (each runs all samples of --input), at most {MAX_DEVICES} (default: 100)"
     parser.add_argument("--samples", type=to_int, default=100, metavar="N", help=text)
     parser.add_argument("--seed", type=to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     for name, text in (

@@ -104,12 +104,9 @@ def _format_span(value) -> str:
 
 
 def _format_bits(entry: dict, state: str) -> str:
-    """Format widths of a state: `18, 22 of 24 bits` used, enough for any input, and available."""
+    """Format widths of a state: `18, 22 of 24 bits` used, enough for any input, and available; a dash for unknown."""
     if entry.get("state_bits") is None:
         return UNKNOWN
     used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))
-    known = [] if used is None else [str(neuron_states.signed_bits(used))]
-    return (
-        ", ".join([*known, "∞" if enough is None else str(neuron_states.signed_bits(enough))])
-        + f" of {entry['state_bits']} bits"
-    )
+    bits_used = UNKNOWN if used is None else neuron_states.signed_bits(used)
+    return f"{bits_used}, {'∞' if enough is None else neuron_states.signed_bits(enough)} of {entry['state_bits']} bits"

@@ -47,6 +47,12 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
     assert "<h2>Quantization</h2>" in page and "0.173 → 0.167</td>" in page and "fc1: v has no bound" in page
 
 
+def test_bits_of_states_without_calibration_are_those_of_the_worst_case():
+    row = ROW | {"u_largest": None, "v_largest": None}
+    lines = quantization_lines(collect_report(program := three_cores(quantization=[row]), run_of(program)))
+    assert "fc1 –, 22 of 24 bits –, ∞ of 24 bits" in [" ".join(line.split()) for line in lines]
+
+
 def test_layers_that_overflow_alike_are_named_in_one_sentence():
     rows = [ROW | {"layer": name, "overflow": f"v may need {bits} bits; state.bits = {bits} holds all"}
             for name, bits in (("fc1", 9), ("out", 26))]  # fmt: skip
