@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import torch
 
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -186,6 +187,11 @@ class QuantizedProgram(ConnectedLayer):
         self.surrogate, self.detach_reset = surrogate, detach_reset
         program = self.node.neuron
         assert isinstance(program, NeuronProgram)
+        if self.node.n_inputs > 1:
+            raise ModelError(
+                f"layer {name!r}: its neurons have {self.node.n_inputs} inputs, and quantization-aware training takes "
+                "one; train the network in float and compile it"
+            )
         self.program = program
         self.learned = torch.nn.ParameterDict(
             {key: make_parameter(program.parameters[key], True) for key in learned if key in program.parameters}

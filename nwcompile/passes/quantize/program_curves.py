@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.sim.reference.program_step import MEANING
 
 BENDS = ("exp", "tanh", "sqrt")  # also a division by a varying value
@@ -93,7 +93,7 @@ def find_curve_values(program: NeuronProgram, learned: Collection[str] = ()) -> 
 def use_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Replace each `a / b` that is no curve and whose b varies by `a * (1 / b)`."""
     lines = _follow_operations(program, learned)
-    taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
+    taken = {*program.inputs, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
     inverses: dict[Operand, str] = {}
     operations: list[Operation] = []
     for operation in program.operations:

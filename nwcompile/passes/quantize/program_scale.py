@@ -104,7 +104,7 @@ def fixed_layer(
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
     program = use_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
-    biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
+    biases = [b for c in edges if (b := c.bias_per_neuron(node.input_shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.add_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
