@@ -12,6 +12,8 @@ from nwcompile.cost.neuron_program import state_words
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.ir import resources
 from nwcompile.ir.flat import cores_of_sources
+from nwcompile.ir.network import Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.sim import BACKENDS
@@ -91,6 +93,21 @@ def test_cores_hold_the_synapses_of_all_inputs(kind, sharing):
         kernels.clear(table, core, np.zeros((8, 2), np.int64), neurons)
 
 
+def test_inputs_larger_than_states_are_not_clipped():
+    """The sums reach 250, the membrane 2.5."""
+    steps = [("open", "lt", 0.5, "gate"), ("kept", "select", "open", "v", 0.0), ("small", "mul", "x", 0.01),
+             ("total", "add", "kept", "small"), ("fired", "lt", 2.0, "total"), ("v2", "select", "fired", 0.0, "total"),
+             ("y", "number", "fired")]  # fmt: skip
+    operations = tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)
+    neuron = NeuronProgram("small", (StateVariable("v", "v2"),), operations, "y", "binary", inputs=("x", "gate"))
+    edge = nw.Dense("in", "a", np.array([[100, 25, 0], [64, 50, 0], [0, 0, 1], [0, 0, 1]], np.float32))
+    network = nw.Network.from_arrays({"a": (neuron, 2)}, [edge], {"in": 3})
+    x = (np.random.default_rng(0).random((2, 30, 3)) < 0.7).astype(np.float32)
+    run = nw.simulate(nw.compile(network, SPINNAKER2, x), x)
+    wanted = nw.simulate(network, x).spikes["a"]
+    assert wanted.any() and (run.spikes["a"] != wanted).mean() < 0.05
+
+
 @pytest.mark.parametrize("keys", [{"core.max_neuron_destinations": 4}, {"neuron.max_synapse_types": 1}])
 def test_chips_that_take_one_sum_of_a_neuron_refuse_several(keys):
     edge = nw.Dense("in", "a", np.ones((8, 2), np.int8))
@@ -158,6 +175,21 @@ def test_gates_of_torch_run_alike_in_all_backends_and_after_loading(gated, tmp_p
     loaded = nw.Program.load(tmp_path / "gates.nwc")
     assert loaded.network.hash == program.network.hash
     assert nw.crosscheck(loaded, x).agree
+
+
+def test_training_in_integers_refuses_several_inputs():
+    text = "its neurons have 2 inputs, and quantization-aware training takes one; train the network in float"
+    with pytest.raises(nw.ModelError, match=text):
+        nw.nn.quantize_aware(Cell(10, 16), SPINNAKER2, torch.ones(1, 4, 10))
+
+
+def test_gpu_refuses_several_inputs():
+    pytest.importorskip("triton")
+    from nwcompile.sim.sequence.cuda.programs import GpuProgram
+
+    text = "layer 'a': its neurons have 3 inputs, and programs on a GPU have one; use device='cpu'"
+    with pytest.raises(nw.BackendError, match=text):
+        GpuProgram(Node("a", (4,), multiplied()), torch.device("cpu"))
 
 
 def test_gates_with_fine_weights_send_the_spikes_of_torch(gated):

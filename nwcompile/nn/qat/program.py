@@ -183,15 +183,15 @@ class QuantizedProgram(ConnectedLayer):
         surrogate: Callable,
         detach_reset: bool,
     ):
+        if (n_inputs := network.node(name).n_inputs) > 1:
+            raise ModelError(
+                f"layer {name!r}: its neurons have {n_inputs} inputs, and quantization-aware training takes one; train "
+                "the network in float and compile it"
+            )
         super().__init__(network, name, chip, trains)
         self.surrogate, self.detach_reset = surrogate, detach_reset
         program = self.node.neuron
         assert isinstance(program, NeuronProgram)
-        if self.node.n_inputs > 1:
-            raise ModelError(
-                f"layer {name!r}: its neurons have {self.node.n_inputs} inputs, and quantization-aware training takes "
-                "one; train the network in float and compile it"
-            )
         self.program = program
         self.learned = torch.nn.ParameterDict(
             {key: make_parameter(program.parameters[key], True) for key in learned if key in program.parameters}

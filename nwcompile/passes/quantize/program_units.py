@@ -17,7 +17,7 @@ from math import floor, log2
 import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, use_inverses
+from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, known_arguments, use_inverses
 
 ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
 COMPARED = ("lt", "le", "eq", "ne")
@@ -205,7 +205,7 @@ class Measured:
         whole = use_inverses(program, learned)
         measures = find_units(whole, find_counts(program, learned) & set(program.state_names))
         factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
-        arguments = {argument_state(name): curve.argument for name, curve in find_curves(whole, learned).items()}
+        arguments = known_arguments(whole, learned)
         seen = states and {
             name: array * factor ** measures[arguments.get(name, name)] for name, array in states.items()
         }
