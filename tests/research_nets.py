@@ -24,6 +24,7 @@ from nwcompile.frontend.torch.operators import Imported
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "research_nets"
 CHIPS = ("loihi2", "spinnaker2")
 OLD_SPIKINGJELLY = {"clock_driven_sew": "0.0.0.0.12", "dqn_membrane": "0.0.0.0.14"}  # which a network needs
+PHASED = "execution='phased'"  # the advice of a refusal
 MOST_LETTERS = 120  # of a refusal in the table
 
 
@@ -72,13 +73,23 @@ def compare_layers(name: str, network: nw.Network, samples: slice = slice(0, 3))
     return n_different
 
 
+def compile_net(network: nw.Network, x: torch.Tensor, chip: str) -> nw.Program:
+    """Compile a network, in phases if its loops are too short for a pipeline."""
+    try:
+        return nw.compile(network, chip, calibration=np.asarray(x))
+    except nw.ModelError as e:
+        if PHASED not in str(e):
+            raise
+        return nw.compile(network, chip, np.asarray(x), nw.Options(execution="phased"))
+
+
 def land_net(network: nw.Network, x: torch.Tensor) -> str:
     """Return the first chip on which a network lands, or the refusal of the first one."""
     refusals = []
     for chip in CHIPS:
         try:
-            nw.compile(network, chip, calibration=np.asarray(x))
-            return chip
+            program = compile_net(network, x, chip)
+            return chip if program.schedule.execution == "pipelined" else f"{chip}, {PHASED}"
         except nw.FitError as e:
             refusals.append(f"no: {e.violations[0]}")
         except nw.NwError as e:

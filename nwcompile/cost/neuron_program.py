@@ -63,10 +63,13 @@ def program_length(spec: NeuronSpec | NeuronProgram) -> int:
     return BUILT_IN_OPERATIONS + extra_instructions(spec)
 
 
-def state_words(spec: NeuronSpec | NeuronProgram) -> int:
-    """Return the state words of such a neuron; for a NeuronSpec u, v and, if refractory, the steps since its spike."""
+def state_words(spec: NeuronSpec | NeuronProgram, chip: Chip) -> int:
+    """Return the state words of such a neuron; for a NeuronSpec u, v and, if refractory, the steps since its spike.
+
+    Each input of a program after the first one takes a sum for every step of delay.
+    """
     if isinstance(spec, NeuronProgram):
-        return len(spec.states)
+        return len(spec.states) + (len(spec.inputs) - 1) * (1 + chip.neuron.delay_max_steps)
     return 2 + int(np.any(np.asarray(spec.refractory) > 1))
 
 

@@ -53,6 +53,7 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
+           "neuron.max_synapse_types": 256,
            "crossbar.levels": (1 << 15) + 1, "crossbar.drift_exponent": 1, "crossbar.drift_spread": 1,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1),
            "variation.levels": 1 << 16, "variation.jitter": 1 << 16, "variation.drift": 1 << 40}  # fmt: skip

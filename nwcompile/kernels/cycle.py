@@ -9,7 +9,13 @@ from nwcompile.families.segmented_bus.kernel import clear_bus, count_slots
 from nwcompile.families.segmented_bus.kernel_cores import BusNetwork, run_bus
 from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep, is_at_rest, step
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
-from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
+from nwcompile.kernels.cores.programs.call import (
+    clear_programs,
+    is_program_at_rest,
+    keep_states,
+    step_program,
+    take_inputs,
+)
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
 from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes, StepTimes
 from nwcompile.kernels.jit import inlined, kernel, part, typed
@@ -149,10 +155,13 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         if net.late.shape[0] > 0:
             late = net.late[j]
             slot = slot_now - late if slot_now >= late else slot_now - late + n_slots
-        if job.computes and drive.touched[slot, j]:
-            touched, x = True, drive.sum[slot, j]
-            drive.sum[slot, j] = 0
-            drive.touched[slot, j] = 0
+        first = net.synapses.sum_of[j]
+        if job.computes and drive.touched[slot, first]:
+            touched, x = True, drive.sum[slot, first]
+            drive.sum[slot, first] = 0
+            drive.touched[slot, first] = 0
+        if job.computes and programs.layer_of[i] >= 0:
+            touched |= take_inputs(programs, i, first, drive.sum[slot], drive.touched[slot])
         if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
             continue
         at_row = row if job.by_hardware else t

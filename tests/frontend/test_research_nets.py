@@ -1,10 +1,12 @@
 """The networks of research code in the reference, imported as their users would."""
 
+import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.errors import ModelError
 from tests.frontend.frameworks import lack_package
-from tests.research_nets import compare_layers, import_net, load_net
+from tests.research_nets import compare_layers, compile_net, import_net, load_net
 
 IMPORTED = {
     "adaptive_srnn": 3, "biclab_item_assignment": 5, "brain_style_nodes": 3, "calibrated_spike_modules": 3,
@@ -47,6 +49,16 @@ def test_network_of_research_code_is_imported_with_its_layers_and_every_spike(re
 def test_three_samples_of_research_code_have_the_modules_spikes(reference, name):
     skip_without_framework(name)
     assert compare_layers(name, import_net(name)) == 0
+
+
+@pytest.mark.parametrize("name", ["gated_spiking_unit", "snntorch_lstm", "spiking_lstm"])
+def test_research_code_with_gates_lands_on_a_chip_of_several_synapse_types(reference, name):
+    skip_without_framework(name)
+    network, x = import_net(name), load_net(name).make()[1]
+    program = compile_net(network, x, "spinnaker2")
+    assert max(program.network.node(layer).n_inputs for layer in program.network.layers) > 1
+    result = nw.crosscheck(program, np.asarray(x))
+    assert result.agree, str(result)
 
 
 @pytest.mark.parametrize("name", REFUSED)

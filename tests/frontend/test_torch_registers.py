@@ -165,11 +165,11 @@ def test_steps_that_are_parts_of_a_map_are_taken_one_after_the_other(kind):
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes[network.outputs[0]], expected)
 
 
-def test_neurons_whose_steps_are_parts_of_a_map_have_an_input_for_each_and_no_chip():
+def test_neurons_whose_steps_are_parts_of_a_map_have_an_input_for_each_and_need_as_many_synapse_types():
     x = torch.rand(4, N_IN, generator=torch.Generator().manual_seed(0))
     network = nw.from_torch(Parts(SPLITS["chunk"]), x, layout="B")
     assert len(network.node("encode").neuron.inputs) == N_PARTS
-    with pytest.raises(FitError, match="chip models add up one synaptic sum for a neuron"):
+    with pytest.raises(FitError, match=f"inputs of a neuron  encode  {N_PARTS} of 1  its neurons get as many"):
         nw.compile(network, "loihi2", calibration=x.numpy())
 
 

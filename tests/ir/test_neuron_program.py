@@ -76,10 +76,6 @@ REFUSED = [
     (program(ADD, k=float("inf")), "k has NaN or infinite values; give finite numbers"),
     (program(ADD, sends="none"), "sends 'none' reads a state, and 'y' is none of v"),
     (program(ADD, sends="none", output="v").replace(name="\n"), "its name must be a text of printable characters"),
-    (
-        program(ADD).replace(inputs=("x", "gate")),
-        "a fixed-point program has one input, not 2; only float programs have",
-    ),
     (program(ADD, is_fixed=False).replace(inputs=("x", "v")), "'v' names two values; give each its own name"),
 ]
 

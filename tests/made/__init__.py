@@ -5,7 +5,7 @@ three layers of snnTorch's Leaky                     leaky_net.py
 networks with a maximum over windows                 maxima.py
 networks of ReLUs                                    relu_nets.py
 networks for chips with a pool of neurons            pool_nets.py
-neuron programs                                      neuron_programs.py
+neuron programs                                      neuron_programs.py, gated_neurons.py
 network classes of NWAVE's tutorial 3                 tutorial.py
 random spikes                                        spikes.py
 random tensors                                       tensors.py

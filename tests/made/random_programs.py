@@ -83,32 +83,41 @@ def networks(draw, repeated: bool = False, feedback: int = 4, neurons=specs) -> 
 
     groups = channels if draw(st.booleans()) else 1
     kernel = (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    neuron = draw(neurons(repeated))
+    n_inputs = count_inputs(neuron)
     conv = Conv2d(
-        "in", "conv", weights((2 * groups, channels // groups, *kernel)), stride=draw(st.integers(1, 2)),
+        "in", "conv", weights((2 * groups * n_inputs, channels // groups, *kernel)), stride=draw(st.integers(1, 2)),
         padding=draw(st.integers(0, 1)), dilation=draw(st.integers(1, 2)) if min(height, width) > 2 else 1,
         groups=groups, delay=draw(st.integers(0, 2)),
     )  # fmt: skip
     sizes = {"in": channels * height * width}
+    sums = {}
     if draw(st.booleans()):
         shape = conv.output_shape(inputs["in"])
-        layers["conv"] = (draw(neurons(repeated)), shape)
-        sizes["conv"] = int(np.prod(shape))
+        layers["conv"], sums["conv"] = (neuron, (shape[0] // n_inputs, *shape[1:])), int(np.prod(shape))
+        sizes["conv"] = sums["conv"] // n_inputs
         edges.append(conv)
     for i in range(draw(st.integers(0 if layers else 1, 3))):
-        name, size = f"l{i}", draw(st.integers(1, 7))
+        name, size, neuron = f"l{i}", draw(st.integers(1, 7)), draw(neurons(repeated))
+        n_sums = size * count_inputs(neuron)
         for source in draw(st.lists(st.sampled_from(list(sizes)), min_size=1, max_size=3)):
-            edges.append(_edge(draw, weights, rng, source, name, sizes[source], size, draw(st.integers(0, 2))))
-        layers[name], sizes[name] = (draw(neurons(repeated)), (size,)), size
+            edges.append(_edge(draw, weights, rng, source, name, sizes[source], n_sums, draw(st.integers(0, 2))))
+        layers[name], sizes[name], sums[name] = (neuron, (size,)), size, n_sums
     names = list(layers)
     for name in names:
         if draw(st.booleans()):
-            edges.append(_edge(draw, weights, rng, name, name, sizes[name], sizes[name], draw(st.integers(1, 3))))
+            edges.append(_edge(draw, weights, rng, name, name, sizes[name], sums[name], draw(st.integers(1, 3))))
     if len(names) > 1 and draw(st.booleans()):
         first, last = names[0], names[-1]
         edges.append(
-            _edge(draw, weights, rng, last, first, sizes[last], sizes[first], feedback + draw(st.integers(0, 2)))
+            _edge(draw, weights, rng, last, first, sizes[last], sums[first], feedback + draw(st.integers(0, 2)))
         )
     return Network.from_arrays({name: layers[name] for name in draw(st.permutations(names))}, edges, inputs)
+
+
+def count_inputs(neuron) -> int:
+    """Return the number of synaptic sums of a neuron."""
+    return len(getattr(neuron, "inputs", (0,)))
 
 
 def _edge(draw, weights, rng, source, target, n_source, n_target, delay):

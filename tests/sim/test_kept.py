@@ -18,6 +18,7 @@ from nwcompile.sim.cycle.machine import CycleMachine
 from nwcompile.sim.sequence import tables
 from tests import long
 from tests.made.float_networks import networks
+from tests.made.gated_neurons import gated_neurons
 from tests.made.nets import dense_net
 from tests.made.programs import all_to_one
 from tests.made.ranc_cases import case, recorded_input, recorded_program
@@ -166,7 +167,7 @@ def test_a_drawn_program_with_a_checkpoint_is_its_run(tmp_path_factory, data):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("of", ["neurons", "buses", "programs", "neighbors"])
+@pytest.mark.parametrize("of", ["neurons", "buses", "programs", "gates", "neighbors"])
 @settings(OF_PROGRAMS, max_examples=max(long.EXAMPLES // 5, 1))
 @given(data=st.data())
 def test_any_drawn_program_with_a_checkpoint_is_its_run(tmp_path_factory, of, data):
@@ -174,6 +175,7 @@ def test_any_drawn_program_with_a_checkpoint_is_its_run(tmp_path_factory, of, da
         "neurons": programs(),
         "buses": programs(buses),
         "programs": programs(neurons=whole_neurons),
+        "gates": programs(neurons=gated_neurons),
         "neighbors": programs(chips_of_neighbors, executions=["pipelined"]),
     }
     program = data.draw(drawn[of])

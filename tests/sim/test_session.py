@@ -23,6 +23,7 @@ from nwcompile.sim.session import Session
 from tests import long
 from tests.made.acceptance import agreement
 from tests.made.float_networks import networks
+from tests.made.gated_neurons import gated_neurons
 from tests.made.nets import dense_net
 from tests.made.nir_files import imported
 from tests.made.ranc_cases import case, recorded_input, recorded_program
@@ -55,11 +56,16 @@ def test_session_of_a_drawn_program_is_its_run(data):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("of", ["neurons", "buses", "programs"])
+@pytest.mark.parametrize("of", ["neurons", "buses", "programs", "gates"])
 @settings(OF_PROGRAMS, max_examples=long.EXAMPLES)
 @given(data=st.data())
 def test_session_of_any_drawn_program_is_its_run(of, data):
-    drawn = {"neurons": programs(), "buses": programs(buses), "programs": programs(neurons=whole_neurons)}
+    drawn = {
+        "neurons": programs(),
+        "buses": programs(buses),
+        "programs": programs(neurons=whole_neurons),
+        "gates": programs(neurons=gated_neurons),
+    }
     assert_drawn(data, drawn[of])
 
 

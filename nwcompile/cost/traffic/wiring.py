@@ -5,7 +5,7 @@ channels; a sparse one has a class per neuron. Nothing here is as long as the li
 itself is such a list.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, synapse_list
-from nwcompile.ir.flat import csr_groups, csr_offset, csr_sums
+from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE
 from nwcompile.kernels.mapping import traffic
@@ -23,8 +23,9 @@ from nwcompile.kernels.mapping import traffic
 class Wiring:
     """The synapses of a connection: a neuron of target class k has one from every neuron of its tapped source classes.
 
-    The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`. In a convolution, `kernel[target]` is the
-    kernel (output channel) of a neuron, else None; `kernel_size` is the number of its weights.
+    The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`; a neuron with several inputs may tap one
+    several times. In a convolution, `kernel[target]` is the kernel (output channel) of a neuron, else None;
+    `kernel_size` is the number of its weights. The kernels of a neuron's inputs are one.
     """
 
     kind: int  # DENSE, SPARSE or CONV
@@ -79,25 +80,43 @@ def connection_wiring(network: Network, connection: Connection) -> Wiring:
 
     It is cached as long as the connection exists, because sorting a list of synapses is slow.
     """
-    shapes = network.node(connection.source).shape, network.node(connection.target).shape
+    target = network.node(connection.target)
+    key = network.node(connection.source).shape, target.shape, target.n_inputs
     known = _known.get(connection)
-    if known is None or known[0] != shapes:
-        known = _known[connection] = shapes, _build_wiring(network, connection)
+    if known is None or known[0] != key:
+        wires = _build_wiring(network, connection)
+        known = _known[connection] = key, wires if target.n_inputs == 1 else _join_inputs(wires, target.n_inputs)
     return known[1]
+
+
+def _join_inputs(wires: Wiring, n_inputs: int) -> Wiring:
+    """Return the wiring of neurons from that of their inputs: a neuron has the synapses of all of them."""
+    of_inputs, target_class = np.unique(wires.target_class.reshape(n_inputs, -1), axis=1, return_inverse=True)
+    classes = of_inputs.T.reshape(-1)
+    n_taps = np.diff(wires.offset)[classes].reshape(-1, n_inputs).sum(1)
+    return replace(
+        wires,
+        target_class=target_class.reshape(-1).astype(np.int32),
+        offset=csr_offset(n_taps),
+        taps=wires.taps[csr_entries(wires.offset, classes)],
+        kernel=None if wires.kernel is None else wires.kernel.reshape(n_inputs, -1)[0],
+        kernel_size=wires.kernel_size * n_inputs,
+    )
 
 
 def _build_wiring(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
+    n_target = target.n_neurons * target.n_inputs
     if isinstance(connection, Dense):
         return Wiring(
             kind=DENSE,
             source_class=np.zeros(source.n_neurons, np.int32),
-            target_class=np.zeros(target.n_neurons, np.int32),
+            target_class=np.zeros(n_target, np.int32),
             offset=np.array([0, 1], np.int64),
             taps=np.zeros(1, np.int32),
         )
     if isinstance(connection, Sparse):
-        post, n_source, n_target = np.asarray(connection.post), source.n_neurons, target.n_neurons
+        post, n_source = np.asarray(connection.post), source.n_neurons
         offset = csr_offset(np.bincount(post, minlength=n_target))
         taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
         return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)

@@ -21,7 +21,7 @@ STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
 LARGEST_OUTPUT = (1 << 31) - 1  # Payloads are recorded in 32 bits.
 LARGEST_ENTRY = (1 << 31) - 1  # Table entries have 32 bits, like states.
 INPUT = "x"  # Name of the only synaptic input of a program, or of its first one.
-INPUT_BIAS = "input_bias"  # Parameter that is added to the input if connections had biases.
+INPUT_BIAS = "input_bias"  # Parameter that is added to the first input if connections had biases.
 
 # Operations as Python and Numba expressions. On integers `>>` rounds down.
 WRITTEN = {
@@ -263,24 +263,31 @@ class NeuronProgram:
         return self.map_arrays(select_values)
 
     def add_input_bias(self, bias) -> "NeuronProgram":
-        """Add `bias` to the synaptic input of every step."""
-        parameter = self._find_unused_name(INPUT_BIAS)
-        return self._change_input("biased_x", "add", parameter).replace(parameters={**self.parameters, parameter: bias})
+        """Add `bias` [n_inputs * C, ...], of the shape that connections fill, to the synaptic inputs of every step."""
+        program = self
+        for i, (name, part) in enumerate(zip(self.inputs, np.split(bias, len(self.inputs)), strict=True)):
+            parameter = program._find_unused_name(f"{INPUT_BIAS}_{name}" if i else INPUT_BIAS)
+            program = program._change_input(name, "biased", "add", parameter)
+            program = program.replace(parameters={**program.parameters, parameter: part})
+        return program
 
     def shift_input(self, bits: int) -> "NeuronProgram":
-        """Multiply the synaptic input of every step by 2**bits; a bias that was added to it stays the same."""
-        return self._change_input("shifted_x", "shl", bits)
+        """Multiply the synaptic inputs of every step by 2**bits; a bias that was added to them stays the same."""
+        program = self
+        for name in self.inputs:
+            program = program._change_input(name, "shifted", "shl", bits)
+        return program
 
-    def _change_input(self, result: str, kind: str, operand: Operand) -> "NeuronProgram":
-        """Use `kind(x, operand)`, which is computed first, in place of the synaptic input x."""
-        result = self._find_unused_name(result)
+    def _change_input(self, name: str, how: str, kind: str, operand: Operand) -> "NeuronProgram":
+        """Use `kind(x, operand)`, which is computed first, in place of the synaptic input x called `name`."""
+        result = self._find_unused_name(f"{how}_{name}")
 
         def replace_input(given: Operand) -> Operand:
-            return result if given == INPUT else given
+            return result if given == name else given
 
         rest = (replace(o, operands=tuple(map(replace_input, o.operands))) for o in self.operations)
         return self.replace(
-            operations=(Operation(result, kind, (INPUT, operand)), *rest),
+            operations=(Operation(result, kind, (name, operand)), *rest),
             states=tuple(replace(s, next=replace_input(s.next)) for s in self.states),
             output=replace_input(self.output),
         )
@@ -361,8 +368,6 @@ class NeuronProgram:
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
-        if self.is_fixed and len(self.inputs) > 1:
-            raise fail(f"a fixed-point program has one input, not {len(self.inputs)}; only float programs have several")
         known: set[str] = set()
         names = [*self.inputs, *self.parameters, *self._initials, *(o.result for o in self.operations)]
         for name in (*names, *self.tables):

@@ -66,8 +66,10 @@ def find_ranges(
     if not program.is_fixed:
         changing = dict.fromkeys([*program.inputs, *program.state_names], ANYTHING)
         return propagate_ranges(program, {**reach, **changing}, fail)
-    states = _bound_states(program, {**reach, "x": Range(-LARGEST_INPUT, LARGEST_INPUT, True)}, fail, FEW_STEPS)
-    return propagate_ranges(program, {**reach, **states, "x": Range(-largest_input, largest_input, True)}, fail)
+    always = dict.fromkeys(program.inputs, Range(-LARGEST_INPUT, LARGEST_INPUT, True))
+    now = dict.fromkeys(program.inputs, Range(-largest_input, largest_input, True))
+    states = _bound_states(program, {**reach, **always}, fail, FEW_STEPS)
+    return propagate_ranges(program, {**reach, **states, **now}, fail)
 
 
 def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
@@ -75,7 +77,7 @@ def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
 
     The program is a verified fixed-point program.
     """
-    known = {"x": x, **{name: array_range(value) for name, value in program.parameters.items()}}
+    known = {name: array_range(value) for name, value in program.parameters.items()} | dict.fromkeys(program.inputs, x)
     return _next_ranges(program, known, _bound_states(program, known, AssertionError, SETTLING_STEPS), AssertionError)
 
 

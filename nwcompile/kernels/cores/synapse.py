@@ -5,7 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cores.neuron import LONG_AGO, is_at_rest, step
-from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
+from nwcompile.kernels.cores.programs.call import (
+    clear_programs,
+    is_program_at_rest,
+    keep_states,
+    step_program,
+    take_inputs,
+)
 from nwcompile.kernels.jit import inlined, kernel, part
 
 DENSE, SPARSE, CONV = range(3)  # CONNECTION.kind
@@ -40,27 +46,33 @@ CONNECTION = np.dtype(
 
 
 class Synapses(NamedTuple):
-    """All connections of a network in flat arrays. Neurons and input lines are numbered as in `Network.offsets`."""
+    """All connections of a network in flat arrays. Neurons and input lines are numbered as in `Network.offsets`.
+
+    Synaptic sums are numbered likewise, node by node. A neuron program with K inputs has K of them: in a layer of n
+    neurons, that of neuron i's input k is number k * n + i.
+    """
 
     node_of: np.ndarray  # int32[source]: input or layer of each source
     node_first: np.ndarray  # int64[node + 1]: first source of each node
+    sum_first: np.ndarray  # int64[node + 1]: first sum of each node
+    sum_of: np.ndarray  # int64[source]: sum of the first input of each source
     fan_out: np.ndarray  # int64[node + 1]: CSR into `leaving`
     leaving: np.ndarray  # int64[...]: connections that leave each node
     connection: np.ndarray  # CONNECTION[connection]
     row: np.ndarray  # int64[...]: row starts of sparse connections, into `post`
-    post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; sorted by core within a row
+    post: np.ndarray  # int32[...]: target sum of each sparse synapse, within its node; sorted by core within a row
     weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Ci/g, kh, kw, Co]
 
 
 class Members(NamedTuple):
-    """The neurons of each node on each core: CSR over node * n_cores + core.
+    """The sums of each node on each core: CSR over node * n_cores + core.
 
     A cell is the set of output channels of a convolution that share a map position and a core.
     """
 
     offset: np.ndarray  # int64[node * n_cores + 1]
-    neuron: np.ndarray  # int32[...]: within the node
-    core_of: np.ndarray  # int32[source]
+    sum: np.ndarray  # int32[...]: within the node
+    core_of: np.ndarray  # int32[sum]
     place: np.ndarray  # int64[...]: first cell of each map position, row by row, and the end
     cell_core: np.ndarray  # int32[cell]
     cell_first: np.ndarray  # int64[cell + 1]: into `channel`
@@ -71,8 +83,8 @@ class Members(NamedTuple):
 class Drive(NamedTuple):
     """Synaptic sums that have not acted yet; the slot of step m is m modulo the number of slots."""
 
-    sum: np.ndarray  # int64[slot, source]
-    touched: np.ndarray  # uint8[slot, source]: whether a synaptic event acts
+    sum: np.ndarray  # int64[slot, sum]
+    touched: np.ndarray  # uint8[slot, sum]: whether a synaptic event acts
 
 
 @part
@@ -86,7 +98,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
     for k in range(synapses.fan_out[node], synapses.fan_out[node + 1]):
         edge = synapses.connection[synapses.leaving[k]]
         slot = (now + edge.delay) % drive.sum.shape[0]
-        first, end = synapses.node_first[edge.target], synapses.node_first[edge.target + 1]
+        first, end = synapses.sum_first[edge.target], synapses.sum_first[edge.target + 1]
         acc, touched = drive.sum[slot, first:end], drive.touched[slot, first:end]
         if edge.kind == DENSE:
             base = edge.weight_first + local * (end - first)
@@ -97,7 +109,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
             else:
                 at = edge.target * members.n_cores + core
                 for q in range(members.offset[at], members.offset[at + 1]):
-                    j = members.neuron[q]
+                    j = members.sum[q]
                     acc[j] += synapses.weight[base + j] * payload
                     touched[j] = 1
         elif edge.kind == SPARSE:
@@ -232,16 +244,14 @@ def convolution_drive(weight, source, output, stride, padding, dilation, spikes,
 
 
 @kernel
-def scan_loop(
-    neurons, synapses, group, drive, touched, spikes, u, v, updates, states, first_step, inner, programs, words
-):
+def scan_loop(neurons, synapses, drive, touched, spikes, u, v, updates, states, first_step, inner, programs, words):
     """Run layers that feed each other (a recurrent group) step by step; else as `neuron.scan`.
 
-    group: int64[neuron]: source number of each neuron of the group. neurons, drive, spikes, ... are in that order.
+    synapses: those within the group, whose sources and sums are numbered as neurons and drive: [sample, step, sum].
     inner: scratch Drive of spikes within the group, continued like the states. words: int64[sample, step, word]: states
     of neuron programs, of 0 samples if not wanted.
     """
-    n_samples, n_steps, n = drive.shape
+    n_samples, n_steps, n = spikes.shape
     keep = u.shape[0] > 0
     for b in range(n_samples):
         if first_step == 0:
@@ -253,13 +263,16 @@ def scan_loop(
             inner.touched[:] = 0
         for t in range(n_steps):
             slot = (first_step + t) % inner.sum.shape[0]
+            for j in range(drive.shape[2]):
+                inner.sum[slot, j] += drive[b, t, j]
+                inner.touched[slot, j] |= touched[b, t, j]
             for i in range(n):
-                j = group[i]
-                x = drive[b, t, i] + inner.sum[slot, j]
-                has_event = touched[b, t, i] or inner.touched[slot, j]
+                j = synapses.sum_of[i]
+                x, has_event = inner.sum[slot, j], inner.touched[slot, j] != 0
                 inner.sum[slot, j] = 0
                 inner.touched[slot, j] = 0
                 if programs.layer_of[i] >= 0:
+                    has_event |= take_inputs(programs, i, j, inner.sum[slot], inner.touched[slot])
                     updates[t, i] += has_event or not is_program_at_rest(programs, i)
                     count = step_program(programs, i, x)
                     if words.shape[0] > 0:
@@ -272,4 +285,4 @@ def scan_loop(
                     u[b, t, i] = states.u[i]
                     v[b, t, i] = states.v[i]
                 if count != 0:
-                    deliver(synapses, None, -1, j, count, first_step + t, inner)
+                    deliver(synapses, None, -1, i, count, first_step + t, inner)

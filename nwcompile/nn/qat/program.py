@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import torch
 
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -182,6 +183,11 @@ class QuantizedProgram(ConnectedLayer):
         surrogate: Callable,
         detach_reset: bool,
     ):
+        if (n_inputs := network.node(name).n_inputs) > 1:
+            raise ModelError(
+                f"layer {name!r}: its neurons have {n_inputs} inputs, and quantization-aware training takes one; train "
+                "the network in float and compile it"
+            )
         super().__init__(network, name, chip, trains)
         self.surrogate, self.detach_reset = surrogate, detach_reset
         program = self.node.neuron

@@ -12,7 +12,7 @@ from nwcompile.ir.connection import Connection, Sparse, synapse_list
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand, Operation
 from nwcompile.ir.neuron_programs.ranges import TRUTHS
 from nwcompile.ir.schedule import Schedule
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
@@ -118,8 +118,8 @@ def _lacking_feature(operation: Operation, numbers: set[Operand], chip: Chip) ->
 
 
 def _changing_values(program: NeuronProgram) -> set[Operand]:
-    """Return the values that may differ between steps: the input, the states, and everything computed from them."""
-    changing: set[Operand] = {INPUT, *program.state_names}
+    """Return the values that may differ between steps: the inputs, the states, and everything computed from them."""
+    changing: set[Operand] = {*program.inputs, *program.state_names}
     for operation in program.operations:
         if changing & {*operation.operands}:
             changing.add(operation.result)

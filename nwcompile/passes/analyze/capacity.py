@@ -228,8 +228,8 @@ def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernel
     for c, w in zip(network.connections, wires, strict=True):
         n_kernels = _n_kernels(w, chip)
         if n_kernels and isinstance(c, Conv2d):
-            group.append(kernel_groups(c) + n_groups)
-            bits += c.groups * [shared_bits(c, w, np.arange(n_kernels // c.groups + 1), chip)]
+            group.append(kernel_groups(c)[:n_kernels] + n_groups)
+            bits += c.groups * [shared_bits(c, w, np.arange(len(c.weight) // c.groups + 1), chip)]
             n_groups += c.groups
     table = np.zeros((n_groups, max(map(len, bits), default=1)), np.int64)
     for row, of_group in zip(table, bits, strict=True):

@@ -260,9 +260,11 @@ def _most_sources(network: Network, connection: Connection) -> int:
         rows, columns = axis_taps(connection, shape)
         return int(rows.max() * columns.max()) * np.shape(connection.weight)[1]
     if isinstance(connection, Sparse):
-        synapses = np.asarray(connection.post, np.int64) * n_source + np.asarray(connection.pre)
+        target = network.node(connection.target)
+        post = np.asarray(connection.post, np.int64) % target.n_neurons
+        synapses = post * n_source + np.asarray(connection.pre)
         synapses.sort(kind="stable")  # fast for those of a dense map, which are in order
         again = synapses[1:][synapses[1:] == synapses[:-1]] // n_source  # few or none: np.unique takes longer
-        n_again = np.bincount(again, minlength=network.node(connection.target).n_neurons)
-        return int((np.bincount(connection.post, minlength=len(n_again)) - n_again).max())
+        n_again = np.bincount(again, minlength=target.n_neurons)
+        return int((np.bincount(post, minlength=len(n_again)) - n_again).max())
     return 0

@@ -50,7 +50,7 @@ def core_rule_violations(
     for what, used in counts.items():
         limit = chip.limit(KEYS[what])
         if limit is not None:
-            yield from _rule_violations(network, what, used, limit[site_index], layer_at)
+            yield from _rule_violations(network, chip, what, used, limit[site_index], layer_at)
 
 
 def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
@@ -77,14 +77,14 @@ def _count_by_rule(network: Network, chip: Chip, core_of: np.ndarray, n_cores: i
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
     sent = np.bincount(pairs[:, 0], minlength=n_cores), widest
-    by_layers = _count_layers(network, core_of, n_cores)
+    by_layers = _count_layers(network, chip, core_of, n_cores)
     return {**by_layers, **dict(zip(OF_DESTINATIONS, sent, strict=True))}, layer_at
 
 
 def limit_to_states(network: Network, chip: Chip) -> Chip:
     """Return the chip with fewer neurons per core, so that the states of any layer fit into a core's state memory."""
     limit = chip.limit("max_state_words")
-    words = max((state_words(network.node(name).neuron) for name in network.layers), default=1)
+    words = max((state_words(network.node(name).neuron, chip) for name in network.layers), default=1)
     if limit is None or (chip.max_neurons * words <= limit).all():
         return chip
     neurons = np.minimum(np.broadcast_to(np.asarray(chip.core.max_neurons), limit.shape), np.maximum(limit // words, 1))
@@ -105,13 +105,13 @@ def split_by_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.nda
     return np.unique(part, return_inverse=True)[1].reshape(-1)[of_neuron.reshape(-1)].astype(np.int32)
 
 
-def _count_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
+def _count_layers(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
     """Return what the layers of a core take, each int64[core], by the names of OF_LAYERS."""
     n_layers, layer_of = len(network.layers), layer_numbers(network)
     core, layer = np.divmod(np.unique(core_of.astype(np.int64) * n_layers + layer_of), n_layers)
     neurons = [network.node(name).neuron for name in network.layers]
     lengths = np.array([program_length(neuron) for neuron in neurons])
-    words = np.array([state_words(neuron) for neuron in neurons])
+    words = np.array([state_words(neuron, chip) for neuron in neurons])
     counts = (
         np.bincount(core, minlength=n_cores),
         np.bincount(core, lengths[layer], n_cores).astype(np.int64),
@@ -125,29 +125,31 @@ def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index:
     if _limits_destinations(chip):
         return False
     n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
-    for what, used in _count_layers(network, core_of, n_cores).items():
+    for what, used in _count_layers(network, chip, core_of, n_cores).items():
         limit = chip.limit(KEYS[what])
         if limit is not None and (used > (limit.max() if site_index is None else limit[site_index])).any():
             return False
     return True
 
 
-def _rule_violations(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
+def _rule_violations(
+    network: Network, chip: Chip, what: str, used: np.ndarray, limit: np.ndarray, layer_at
+) -> Iterator[Violation]:
     for layer in np.unique(layer_at[used > limit]):
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
         for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
-            advice = f"{_rule_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
+            advice = f"{_rule_advice(network, chip, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 
 
-def _rule_advice(network: Network, what: str, layer: str, limit: int) -> str:
+def _rule_advice(network: Network, chip: Chip, what: str, layer: str, limit: int) -> str:
     if what == "layers of a core":
         return f"give each of the {len(network.layers)} layers cores of its own"
     if what == "program memory":
         return f"shorten the neuron of {layer} ({program_length(network.node(layer).neuron)} operations)"
     if what == "state memory":
-        return f"keep fewer states in {layer} ({state_words(network.node(layer).neuron)} a neuron)"
+        return f"keep fewer states in {layer} ({state_words(network.node(layer).neuron, chip)} a neuron)"
     fed = ", ".join(dict.fromkeys(c.target for c in network.out_of(layer)))
     return f"make what {layer} feeds ({fed}) so small that it takes {limit} core{'s' if limit > 1 else ''}"

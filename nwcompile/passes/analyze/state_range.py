@@ -133,23 +133,26 @@ def _either_sign(bounds, spec: NeuronSpec, state: str) -> tuple:
 def largest_sums(
     network: Network, name: str, payload_of: Callable[[str], tuple[float, float]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest and smallest synaptic sum of a step, as magnitudes upwards and downwards, float64[n].
+    """Return the largest and smallest synaptic sum of a step, as magnitudes upwards and downwards, float64[sum].
+
+    A layer of n neurons with K inputs has K * n sums, those of the first input first.
 
     `payload_of(source)`: the largest positive and the largest negative number that an input or layer sends.
     """
     node = network.node(name)
-    rise, fall = np.zeros(node.n_neurons), np.zeros(node.n_neurons)
+    n_sums = node.n_inputs * node.n_neurons
+    rise, fall = np.zeros(n_sums), np.zeros(n_sums)
     for c in map(effective_connection, network.into(name)):
         source = network.node(c.source)
         high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
-            np.bincount(c.post, part, node.n_neurons)  # exact below 2**53, and without a sorted matrix
+            np.bincount(c.post, part, n_sums)  # exact below 2**53, and without a sorted matrix
             if isinstance(c, Sparse)
-            else row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
+            else row_sums(linear_map(c.replace(weight=part), source.shape, node.input_shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
-        its_bias = c.bias_per_neuron(node.shape)
+        its_bias = c.bias_per_neuron(node.input_shape)
         its_bias = np.zeros(1) if its_bias is None else np.asarray(its_bias, np.float64).reshape(-1)
         rise = rise + multiply_bounds(high, up) + multiply_bounds(low, down) + np.maximum(its_bias, 0)
         fall = fall + multiply_bounds(high, down) + multiply_bounds(low, up) + np.maximum(-its_bias, 0)

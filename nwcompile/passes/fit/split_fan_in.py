@@ -91,7 +91,9 @@ def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
     """Return how to split the sources of a layer; None if a core holds each neuron, or if no parts would help."""
     limits = capacity.site_limits(chip)[chip.max_neurons > 0, :N_RESOURCES].max(0)  # the largest limits of any core
     into = [c for c in network.into(name) if not isinstance(c, Injected)]
-    if not all(isinstance(c, Direct) for c in into) or _surely_fits(network, into, limits, chip):
+    if network.node(name).n_inputs > 1 or not all(isinstance(c, Direct) for c in into):
+        return None
+    if _surely_fits(network, into, limits, chip):
         return None
     used = _usage_alone(network, name, chip)
     over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]

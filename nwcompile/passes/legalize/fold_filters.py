@@ -25,7 +25,8 @@ def fold_filters(network: Network, chip: Chip, options: Options) -> tuple[Networ
     for name in () if network.is_fixed else (name for name in network.programs if name not in read):
         node, out = network.node(name), network.out_of(name)
         alone = (c.target in network.programs and c.is_linear and network.into(c.target) == (c,) for c in out)
-        if is_filter(node.neuron) and out and all(alone):
+        gated = any(network.node(c.target).n_inputs > 1 for c in out)
+        if is_filter(node.neuron) and out and not gated and all(alone):
             nodes = {**network.nodes, name: Node(name, node.shape)}
             for c in out:
                 reader, bias = network.node(c.target), c.bias_per_neuron(network.node(c.target).shape)

@@ -358,7 +358,7 @@ class _First:
         """Return the maps from the inputs into the layers; the membrane of a layer there is its synaptic sum."""
         before = {*self.inputs, *self.junctions}
         junctions = {name: node for name, node in network.nodes.items() if name in self.junctions}
-        readouts = {name: Node(name, network.node(name).shape, READOUT) for name in self.layers}
+        readouts = {name: Node(name, network.node(name).input_shape, READOUT) for name in self.layers}
         edges = tuple(c for c in network.connections if c.source in before)
         return Network({name: network.inputs[name] for name in self.inputs}, {**junctions, **readouts}, edges)
 

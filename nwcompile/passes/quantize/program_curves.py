@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.sim.reference.program_step import MEANING
 
 BENDS = ("exp", "tanh", "sqrt")  # also a division by a varying value
@@ -93,7 +93,7 @@ def find_curve_values(program: NeuronProgram, learned: Collection[str] = ()) -> 
 def use_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Replace each `a / b` that is no curve and whose b varies by `a * (1 / b)`."""
     lines = _follow_operations(program, learned)
-    taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
+    taken = {*program.inputs, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
     inverses: dict[Operand, str] = {}
     operations: list[Operation] = []
     for operation in program.operations:
@@ -112,14 +112,22 @@ def use_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> Neuro
 
 
 def record_arguments(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
-    """Return the same float program with a further state for each curve, which holds its argument in every step."""
-    known = find_curves(use_inverses(program, learned), learned)
-    arguments = {argument_state(name): curve.argument for name, curve in known.items()}
+    """Return the same float program with further states for the `known_arguments`, with their values in every step."""
+    arguments = known_arguments(use_inverses(program, learned), learned)
     return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
 
 
+def known_arguments(program: NeuronProgram, learned: Collection[str]) -> dict[str, str]:
+    """Return the arguments of curves, and several inputs, by the name of the state that holds them.
+
+    A single input is not recorded: states that add it up show how large it is.
+    """
+    arguments = {argument_state(name): curve.argument for name, curve in find_curves(program, learned).items()}
+    return arguments | {argument_state(name): name for name in program.inputs if len(program.inputs) > 1}
+
+
 def argument_state(result: str) -> str:
-    """Return the name of the state that holds the argument of the curve that ends in `result`."""
+    """Return the name of the state that holds the argument of the curve that ends in `result`, or an input."""
     return f"argument_of_{result}"
 
 

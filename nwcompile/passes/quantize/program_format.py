@@ -167,7 +167,7 @@ class _Converter:
         }
         self.operations: list[Operation] = []
         self.renamed: dict[Operand, Operand] = {}  # names that hold the values of the float program
-        self.taken = {INPUT, *self.fractions, *(o.result for o in program.operations)}
+        self.taken = {*program.inputs, *self.fractions, *(o.result for o in program.operations)}
 
     def round_value(self, value, bits: int | None = None):
         """Round a number, or an array, to `bits` after the point; by default, to those of states."""
@@ -175,7 +175,7 @@ class _Converter:
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
 
     def read_input(self, gain: float, state_bits: int) -> None:
-        """Choose the gain, and convert the synaptic sum, or states that add it up, to values with bits after the point.
+        """Choose the gain, and convert synaptic sums, or states that add one up, to values with bits after the point.
 
         They are shifted if a weight unit is a power of two, otherwise multiplied.
         """
@@ -187,7 +187,7 @@ class _Converter:
             self.gain_name = self._free_name(GAIN)
             self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
         if not self.sums:
-            self.renamed[INPUT] = self._weigh_sum(INPUT)
+            self.renamed |= {name: self._weigh_sum(name) for name in self.program.inputs}
         others = (o for o in self.program.operations if o.result not in self.sums)
         read = {name for o in others for name in o.operands}
         for state in self.sums.values():

@@ -19,7 +19,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 from nwcompile.passes.quantize.gate_currents import build_gate, build_mark, choose_lift, is_gate, is_mark, sends_numbers
-from nwcompile.passes.quantize.program_curves import use_inverses
+from nwcompile.passes.quantize.program_curves import argument_state, use_inverses
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
 from nwcompile.passes.quantize.program_units import Measured, find_counts, input_sums
@@ -104,7 +104,7 @@ def fixed_layer(
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
     program = use_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
-    biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
+    biases = [b for c in edges if (b := c.bias_per_neuron(node.input_shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.add_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
@@ -218,8 +218,9 @@ def _state_bits(chip: Chip) -> int:
 def _fraction_bits(
     program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
 ) -> int:
-    """Return the bits after the point that leave room before it for the states of the samples."""
+    """Return the bits after the point that leave room before it for the states, and several inputs, of the samples."""
     fine = set(program.state_names) - (find_counts(program, learned) - set(input_sums(program).values()))
+    fine |= {argument_state(name) for name in program.inputs if len(program.inputs) > 1}
     seen = _largest_state(program, states, fine)
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
     bits = _state_bits(chip) - 1 - before

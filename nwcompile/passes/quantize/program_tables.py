@@ -15,7 +15,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import interpolate_table
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.neuron_programs.program import INPUT, LARGEST_ENTRY
+from nwcompile.ir.neuron_programs.program import LARGEST_ENTRY
 from nwcompile.ir.neuron_programs.ranges import Range, array_range, propagate_ranges
 from nwcompile.passes.quantize.program_curves import Curve
 from nwcompile.passes.quantize.program_units import Measured
@@ -99,8 +99,8 @@ class ProgramTables:
         program = measured.program
         wanted, limit = measured.find_curves(), chip.limit("max_instructions")
         n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
-        largest = 2.0 ** (state_bits - 1 - fraction_bits)  # magnitude of states and input
-        held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
+        largest = 2.0 ** (state_bits - 1 - fraction_bits)  # magnitude of states and inputs
+        held = {name: Range(-largest, largest, False) for name in (*program.state_names, *program.inputs)}
         held |= {name: array_range(value) for name, value in program.parameters.items()}
         return cls(
             where=f"layer {layer!r}: program {program.name!r}",

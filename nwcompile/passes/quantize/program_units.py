@@ -17,7 +17,7 @@ from math import floor, log2
 import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, use_inverses
+from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, known_arguments, use_inverses
 
 ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
 COMPARED = ("lt", "le", "eq", "ne")
@@ -32,7 +32,7 @@ WHOLE = ("floor", "trunc", "number", "sign")  # whole for any operand
 class Units:
     """The unit of every value of a program by its name, and of each plain number by (result, operand position).
 
-    `has_scale`: the input has unit 1, so that the layer may have any scale; otherwise nothing has a unit. `unbound`:
+    `has_scale`: all inputs have unit 1, so that the layer may have any scale; otherwise nothing has a unit. `unbound`:
     states whose unit does not follow from the input's, and is assumed to be 1.
     """
 
@@ -48,7 +48,7 @@ def find_units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
     """Return the units of a float program; `without`: states and parameters that must be dimensionless (counts)."""
     asked: list[Equation] = [*_unit_equations(program)]
     asked += [{name: Fraction(1)} for name in without]
-    asked.append({INPUT: Fraction(1), ONE: Fraction(-1)})
+    asked += [{name: Fraction(1), ONE: Fraction(-1)} for name in program.inputs]
     system = _Equations()
     if not all(system.add_equation(equation) for equation in asked):
         return Units({}, False, frozenset())
@@ -63,7 +63,7 @@ def find_units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
         follows.add_equation(equation)
     if any((system.solve_unit(name) or Fraction(0)).denominator > 1 for name in program.state_names):
         return Units({}, False, frozenset())  # A root of the scale is no sensible unit.
-    names = {INPUT, *program.state_names, *program.parameters, *_number_places(program)}
+    names = {*program.inputs, *program.state_names, *program.parameters, *_number_places(program)}
     names |= {operation.result for operation in program.operations}
     solved = {name: system.solve_unit(name) for name in names}
     unbound = frozenset(name for name in program.state_names if follows.solve_unit(name) is None)
@@ -205,7 +205,7 @@ class Measured:
         whole = use_inverses(program, learned)
         measures = find_units(whole, find_counts(program, learned) & set(program.state_names))
         factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
-        arguments = {argument_state(name): curve.argument for name, curve in find_curves(whole, learned).items()}
+        arguments = known_arguments(whole, learned)
         seen = states and {
             name: array * factor ** measures[arguments.get(name, name)] for name, array in states.items()
         }
@@ -260,9 +260,12 @@ class Measured:
 
 
 def input_sums(program: NeuronProgram) -> dict[str, str]:
-    """Return states that only add up the synaptic input, by the sum's name; none if the input has another use."""
+    """Return states that only add up the synaptic input, by the sum's name; none if the input has another use.
+
+    There are none in neurons with several inputs.
+    """
     sums = {}
-    for operation in program.operations:
+    for operation in program.operations if len(program.inputs) == 1 else ():
         if INPUT in operation.operands:
             (state,) = (o for o in operation.operands if o != INPUT) if len(set(operation.operands)) == 2 else (None,)
             becomes = {s.name for s in program.states if s.next == operation.result}

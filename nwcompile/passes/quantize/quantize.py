@@ -347,7 +347,7 @@ def _run_samples(
             program = network.node(name).neuron
             rates = spike_rates(wanted.get(name), spikes[name]) if sent is not None and program.fires else {}
             bounds, formats = program_bounds(network, name, sent), row.get("states", ())
-            rows.append(row | rates | program_states(program, states_of.get(name), bounds, formats))
+            rows.append(row | rates | program_states(program, chip, states_of.get(name), bounds, formats))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | state_columns(reach, chip)

@@ -63,7 +63,7 @@ def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict
         if name not in rows:
             neuron = network.node(name).neuron
             rows[name] = kept_row(name, neuron, network.into(name), chip)
-            rows[name] |= program_states(neuron, None) if isinstance(neuron, NeuronProgram) else {}
+            rows[name] |= program_states(neuron, chip, None) if isinstance(neuron, NeuronProgram) else {}
     return [rows[name] for name in network.layers]
 
 
@@ -112,6 +112,7 @@ def state_columns(reach: StateRange, chip: Chip) -> dict:
 
 def program_states(
     program: NeuronProgram,
+    chip: Chip,
     seen: dict[str, np.ndarray] | None,
     bounds: dict[str, int] | None = None,
     formats: Sequence[dict] = (),
@@ -136,7 +137,7 @@ def program_states(
         }
         for s in program.states
     ]
-    size = {"instructions": program_length(program), "state_words": state_words(program)}
+    size = {"instructions": program_length(program), "state_words": state_words(program, chip)}
     return {"program": program.name, **size, "states": rows}
 
 

@@ -69,14 +69,14 @@ AUTO_STAGGER = (2, 4)  # Steps per layer that `stagger="auto"` compares with 1; 
 def choose_input(draft: Draft) -> Draft:
     """Choose how input reaches the chip; layers in front of that run on the host. Sets the readout of the options.
 
-    Raises FitError for neurons with several inputs that they do not add up, which no chip model has.
+    Raises FitError for neurons with more inputs, which they do not only add up, than the chip's synapse types.
     """
-    network = merge_inputs(draft.given)
-    gated = [node for node in network.nodes.values() if node.n_inputs > 1]
+    network, n_types = merge_inputs(draft.given), draft.chip.n_synapse_types
+    gated = [node for node in network.nodes.values() if node.n_inputs > n_types]
     if gated:
-        advice = "chip models add up one synaptic sum for a neuron"
-        advice = f"{advice}; run the network with nw.simulate, or train it without gates"
-        violations = [Violation("inputs of a neuron", node.name, node.n_inputs, 1, advice) for node in gated]
+        advice = "its neurons get as many synaptic sums (neuron.max_synapse_types)"
+        advice = f"{advice}; take a chip with more, such as spinnaker2, or train the network without gates"
+        violations = [Violation("inputs of a neuron", node.name, node.n_inputs, n_types, advice) for node in gated]
         raise FitError(draft.chip.name, violations)
     if draft.options.readout is not None:
         draft = replace(draft, given=draft.given.change_readout(draft.options.readout))

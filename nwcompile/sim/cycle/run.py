@@ -88,7 +88,7 @@ class ChipRun:
         steps_late = [program.schedule.steps_late(n, network.node(n).n_neurons) for n in network.offsets]
         self.late = np.concatenate(steps_late) if program.schedule.stagger else np.zeros(0, np.int64)
         by_message = self.costs.drops or self.waits
-        self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
+        self.members = tables.member_tables(network, program.mapping) if by_message else None
         self.plan = self._build_plan(n_steps, window)
 
     def _build_costs(self) -> Costs:
@@ -185,7 +185,7 @@ class ChipRun:
     def empty_drive(self) -> Drive:
         """Return an empty buffer of synaptic sums in flight."""
         longest = int(self.synapses.connection["delay"].max(initial=1)) + int(self.late.max(initial=0))
-        return tables.empty_drive(longest + 1, len(self.program.core_of))
+        return tables.empty_drive(longest + 1, self.synapses)
 
     def idle_state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
         """Build an idle chip, in lockstep if supported and not profiled. Merges log up to `n_logged` packets."""

@@ -153,7 +153,7 @@ class ProgramMachine(NumpyMachine):
 
     def start(self, n_samples: int, first_sample: int = 0) -> Samples:
         """Return the state of samples before their first step."""
-        shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
+        shapes = {name: (self.n_slots, n_samples, *node.input_shape) for name, node in self.nodes.items()}
         sums = {kind: {n: np.zeros(s, np.int64) for n, s in shapes.items()} for kind in ("arriving", "events")}
         return Samples({name: initial_state(node, n_samples) for name, node in self.nodes.items()}, sums)
 
@@ -198,8 +198,9 @@ class ProgramMachine(NumpyMachine):
             step = t - self.steps_late[name]
             is_active = (step >= 0) & (n_steps is None or step < n_steps)
             if is_active.any():
-                layer = state.layers[name]
-                idle = layer.is_at_rest & (events == 0)
+                layer, node = state.layers[name], self.nodes[name]
+                has_event = events.reshape(n_samples, node.n_inputs, *node.shape).any(1)
+                idle = layer.is_at_rest & ~has_event
                 updates = np.count_nonzero(~idle & is_active, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][row], cores, updates)
                 np.add.at(counters["neuron_instructions"][row], cores, updates * self.n_instructions[name])
@@ -232,9 +233,11 @@ class ProgramMachine(NumpyMachine):
             for kind in ("arriving", "events"):
                 edge = connection if kind == "arriving" else unit_connection(connection)
                 values = sent if kind == "arriving" else (sent != 0).astype(np.int64)
-                sums = apply_connection(edge, values, self.nodes[target].shape)
+                node = self.nodes[target]
+                by_input = (len(spikes), node.n_inputs, *node.shape)
+                sums = apply_connection(edge, values, node.input_shape).reshape(by_input)
                 for later, of_target in enumerate(self.groups[target]):
-                    slot = state.kinds[kind][target][(m + later - early) % self.n_slots]
+                    slot = state.kinds[kind][target][(m + later - early) % self.n_slots].reshape(by_input)
                     np.add(slot, sums, out=slot, where=of_target)
 
 

@@ -57,8 +57,8 @@ def effective_connection(connection: Connection) -> Connection:
 
 
 def fold_bias(network: Network, node: Node) -> Node:
-    """Return a fixed-point node with its connections' biases in `bias_u`, or added to the input of its program."""
-    biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
+    """Return a fixed-point node with its connections' biases in `bias_u`, or added to the inputs of its program."""
+    biases = [c.bias_per_neuron(node.input_shape) for c in network.into(node.name) if c.bias is not None]
     if not biases:
         return node
     total = sum(np.asarray(b, np.int64) for b in biases)

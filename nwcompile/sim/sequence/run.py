@@ -226,19 +226,16 @@ class LayerGroup:
         self.is_program = not self.is_loop and names[0] in network.programs  # it has a generated kernel
         self.programs = tables.program_tables(network, names, by_address=self.is_loop)
         if self.is_loop:
-            nodes = {name: network.node(name) for name in network.layers}  # keeps the numbering of the full network
-            inner = Network(network.inputs, nodes, tuple(c for c, _ in edges))
+            inner = Network({}, {node.name: node for node in self.nodes}, tuple(c for c, _ in edges))
             self.inner = tables.synapse_tables(inner, [delay for _, delay in edges])
-            first = network.offsets
-            self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)
             self.n_slots = int(self.inner.connection["delay"].max()) + 1
-            self.n_sources = len(self.inner.node_of)
 
     def run_layers(self, sources: dict, done: Rows, at: tables.SimState | None = None) -> None:
         """Fill the rows of these layers in `done`, continuing from `at` if given."""
         n_samples, n_steps = next(iter(done.spikes.values())).shape[:2]
         drive, touched = self.sum_inputs(sources, n_samples, n_steps)
-        out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
+        shape = (n_samples, n_steps, len(self.neurons.rule_of))
+        out = np.empty(shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
         kept = self.scan(drive, touched, out, any(name in done.states for name in self.names), at)
         first = 0
         for node in self.nodes:
@@ -255,28 +252,28 @@ class LayerGroup:
             first += node.n_neurons
 
     def sum_inputs(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8[B, T, n].
+        """Return the sums from outside the group, int64[B, T, sum], and where a message arrived, uint8[B, T, sum].
 
         Sources may have extra steps at the beginning, from before the first step.
         """
-        n = len(self.neurons.rule_of)
+        n = sum(node.n_neurons * node.n_inputs for node in self.nodes)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
         touched = np.zeros((n_samples, n_steps, n), np.uint8)
         first = 0
         for node in self.nodes:
-            part = slice(first, first + node.n_neurons)
+            part = slice(first, first + node.n_neurons * node.n_inputs)
             for c, delay in self.outer:
                 if c.target == node.name:
                     n_known = sources[c.source].shape[1]
                     late = sources[c.source][:, max(n_known - n_steps - delay, 0) : max(n_known - delay, 0)]
                     if n_heard := late.shape[1]:  # the last steps
                         _add_drive(c, late, drive[:, -n_heard:, part], touched[:, -n_heard:, part])
-            first += node.n_neurons
+            first = part.stop
         return drive, touched
 
     def initial_state(self, n_samples: int) -> tables.SimState:
         """Return the state at the beginning of samples."""
-        inner = tables.empty_drive(self.n_slots, self.n_sources) if self.is_loop else None
+        inner = tables.empty_drive(self.n_slots, self.inner) if self.is_loop else None
         return tables.initial_state(n_samples, len(self.neurons.rule_of), inner, self.programs)
 
     def scan(self, drive, touched, out, keep_states: bool = False, at: tables.SimState | None = None) -> "Kept":
@@ -284,7 +281,7 @@ class LayerGroup:
 
         Samples begin in their initial state, or in the state `at`, which is updated in place.
         """
-        n_samples, n_steps, n = drive.shape
+        n_samples, n_steps, n = out.shape
         n_words = len(self.programs.state)
         sizes = ((n_samples, n_steps, size) if keep_states else (0, 0, 0) for size in (n, n, n_words))
         u, v, words = (np.empty(size, np.int64) for size in sizes)
@@ -305,7 +302,7 @@ class LayerGroup:
             run = (drive[samples], touched[samples], out[samples], *states, counts, now, at.first_step)
             kept_words = words[samples] if keep_states else words
             if self.is_loop:
-                scan_loop(self.neurons, self.inner, self.flat, *run, inner, programs, kept_words)
+                scan_loop(self.neurons, self.inner, *run, inner, programs, kept_words)
             elif self.is_program:
                 self._scan_program(programs, at.first_step, run[:3], kept_words, counts)
             else:

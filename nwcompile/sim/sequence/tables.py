@@ -96,10 +96,12 @@ def program_tables(network: Network, layers, by_address: bool = True) -> Program
             still[part] = stays_at_rest(program, node.shape).reshape(-1)
             entry["address"] = build_module(program.structure).c_step.address if by_address else 0
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
+            entry["n_inputs"] = node.n_inputs
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
             given += [program.array(name, node.shape).reshape(-1) for name in program.parameters]
             given += [program.table_entries]
             initial += [program.array(name, node.shape).reshape(-1) for name in program.state_names]
+            initial.append(np.zeros((node.n_inputs - 1) * node.n_neurons, np.int64))
     numbers, words = np.concatenate(given), np.concatenate(initial)
     table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize
     made = Programs(layer=table, layer_of=layer_of, given=numbers, rests=still, state=words, initial=words)
@@ -127,9 +129,10 @@ def resting_states(n: int) -> States:
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
-def empty_drive(n_slots: int, n_sources: int) -> Drive:
+def empty_drive(n_slots: int, synapses: Synapses) -> Drive:
     """Return an empty buffer of synaptic sums in flight."""
-    return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
+    shape = (n_slots, int(synapses.sum_first[-1]))
+    return Drive(np.zeros(shape, np.int64), np.zeros(shape, np.uint8))
 
 
 class SimState(NamedTuple):
@@ -168,8 +171,10 @@ def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> 
     With a mapping, the rows of sparse connections are sorted by the core of their targets.
     """
     names = list(network.offsets)
+    nodes = [network.node(name) for name in names]
     index = {name: i for i, name in enumerate(names)}
-    offset = csr_offset([network.node(name).n_neurons for name in names])
+    offset = csr_offset([node.n_neurons for node in nodes])
+    sums = csr_offset([node.n_neurons * node.n_inputs for node in nodes])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     table = np.zeros(len(network.connections), CONNECTION)
     sparse = [c for c in network.connections if not isinstance(c, Dense | Conv2d)]
@@ -179,7 +184,7 @@ def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> 
     posts = np.empty(sum(np.size(c.weight) for c in sparse), np.int32)
     n_weights = n_rows = n_posts = n_places = 0
     for entry, c, delay in zip(table, network.connections, delays, strict=True):
-        cores = None if mapping is None else mapping.core_of[c.target]
+        cores = None if mapping is None else _cores_of_sums(network, mapping, c.target)
         kind, weight, row, post = _flatten_connection(network, c, cores)
         entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
         entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
@@ -194,6 +199,8 @@ def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> 
     return Synapses(
         node_of=csr_groups(offset).astype(np.int32),
         node_first=offset,
+        sum_first=sums,
+        sum_of=np.arange(offset[-1]) + np.repeat(sums[:-1] - offset[:-1], np.diff(offset)),
         fan_out=csr_offset([len(edges) for edges in leaving]),
         leaving=np.array([edge for edges in leaving for edge in edges], np.int64),
         connection=table,
@@ -250,24 +257,31 @@ def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
     return int(target[1] * target[2])
 
 
-def member_tables(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
-    """Group the neurons of each node by core, and the output channels of each convolution by pixel and core."""
-    parts, counts = [], []
+def member_tables(network: Network, mapping: Mapping) -> Members:
+    """Group the synaptic sums of each node by core, and the output channels of each convolution by pixel and core."""
+    parts, counts, core_of = [], [], []
     for name in network.offsets:
-        cores = mapping.core_of.get(name)
-        if cores is None:
+        if name not in mapping.core_of:
             counts.append(np.zeros(mapping.n_cores, np.int64))
+            core_of.append(np.full(network.node(name).n_neurons, -1))
             continue
+        cores = _cores_of_sums(network, mapping, name)
+        core_of.append(cores)
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
     offset = csr_offset(np.concatenate(counts))
     return Members(
         offset=offset,
-        neuron=_join_arrays(parts, np.int32),
-        core_of=core_of.astype(np.int32),
+        sum=_join_arrays(parts, np.int32),
+        core_of=_join_arrays(core_of, np.int32),
         **_cell_tables(network, mapping),
         n_cores=mapping.n_cores,
     )
+
+
+def _cores_of_sums(network: Network, mapping: Mapping, name: str) -> np.ndarray:
+    """Return the core of every synaptic sum of a layer, int32[sum]."""
+    return np.tile(mapping.core_of[name], network.node(name).n_inputs)
 
 
 def _cell_tables(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
@@ -278,7 +292,7 @@ def _cell_tables(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
         if not isinstance(c, Conv2d):
             continue
         _, (co, rows, columns) = c.kernel_geometry(network.node(c.source).shape)
-        core = mapping.core_of[c.target].reshape(co, rows * columns).T
+        core = _cores_of_sums(network, mapping, c.target).reshape(co, rows * columns).T
         order = np.argsort(core, 1, kind="stable")
         core = np.take_along_axis(core, order, 1)
         begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)

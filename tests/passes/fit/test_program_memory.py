@@ -24,9 +24,10 @@ def chip(**core: int) -> nw.Chip:
 
 
 def test_words_and_lengths_of_programs_and_built_in_neurons():
-    assert (state_words(adaptive.program()), state_words(integrator.program())) == (2, 1)
+    assert (state_words(adaptive.program(), chip()), state_words(integrator.program(), chip())) == (2, 1)
     assert program_length(adaptive.program()) == adaptive.program().n_operations == 11
-    assert state_words(nw.NeuronSpec(threshold=1)) == 2 and state_words(nw.NeuronSpec(threshold=1, refractory=3)) == 3
+    assert state_words(nw.NeuronSpec(threshold=1), chip()) == 2
+    assert state_words(nw.NeuronSpec(threshold=1, refractory=3), chip()) == 3
     assert program_length(nw.NeuronSpec(threshold=1, reset="subtract")) == 11 + 1
 
 

@@ -16,10 +16,11 @@ PROGRAM = np.dtype(
     [
         ("address", np.int64),  # address of the C function `c_step`
         ("given", np.int64),  # address of int64[parameter, neuron], then int64[entry] of tables, in `Programs.given`
-        ("state", np.int64),  # address of int64[state, neuron], in `Programs.state`
+        ("state", np.int64),  # address of int64[state and further input, neuron], in `Programs.state`
         ("first", np.int64),  # first neuron of the layer
         ("n", np.int64),  # neurons of the layer
         ("n_states", np.int64),
+        ("n_inputs", np.int64),  # synaptic sums per neuron
         ("word", np.int64),  # first word of its states in `Programs.state`
     ],
     align=True,
@@ -33,7 +34,7 @@ class Programs(NamedTuple):
     layer_of: np.ndarray  # int32[neuron]; -1: not a program
     given: np.ndarray  # int64[...]: parameters and tables of all these layers
     rests: np.ndarray  # bool[neuron]: stays at 0 without input
-    state: np.ndarray  # int64[word]: states of all these layers, layer by layer
+    state: np.ndarray  # int64[word]: states, then the sums of further inputs, of all these layers, layer by layer
     initial: np.ndarray  # int64[word]: states at the start of a sample
 
 
@@ -61,8 +62,25 @@ def clear_programs(programs):
 
 
 @inlined
+def take_inputs(programs, i, first, sums, touched):
+    """Move the sums of neuron i's inputs, except the first one, to its words; returns whether an event touched any.
+
+    first: the sum of its first input in sums: int64[sum], touched: uint8[sum]; those of input k are n * k further.
+    """
+    layer, any_touched = programs.layer[programs.layer_of[i]], False
+    word = layer.word + (layer.n_states - 1) * layer.n + i - layer.first
+    for k in range(1, layer.n_inputs):
+        at = first + k * layer.n
+        programs.state[word + k * layer.n] = sums[at]
+        any_touched |= touched[at] != 0
+        sums[at] = 0
+        touched[at] = 0
+    return any_touched
+
+
+@inlined
 def step_program(programs, i, x):
-    """Update neuron i by the synaptic sum `x`; returns its output."""
+    """Update neuron i by the sum `x` of its first input and those of `take_inputs`; returns its output."""
     layer = programs.layer[programs.layer_of[i]]
     return _call_address(layer.address, layer.given, layer.state, layer.n, i - layer.first, x)
 

@@ -48,7 +48,7 @@ def step(given, entries, state, i, x):
 
 @kernel
 def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, state, first_step):
-    n_samples, n_steps, n = drive.shape
+    n_samples, n_steps, n = spikes.shape
     keep = kept.shape[0] > 0
     for b in range(n_samples):
         if first_step == 0:
@@ -57,7 +57,11 @@ def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, 
                     state[s, i] = initial[s, i]
         for t in range(n_steps):
             for i in range(n):
-                if touched[b, t, i] or not ({still}):
+                has_event = touched[b, t, i] != 0
+                for k in range(1, {n_inputs}):
+                    state[{n_states} + k - 1, i] = drive[b, t, k * n + i]
+                    has_event |= touched[b, t, k * n + i] != 0
+                if has_event or not ({still}):
                     updates[t, i] += 1
                 spikes[b, t, i] = step(given, entries, state, i, drive[b, t, i])
                 if keep:
@@ -67,7 +71,7 @@ def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, 
 
 def by_pointers(given, state, n, i, x):
     entries = carray(given, ({n_given} * n + {n_entries},))[{n_given} * n :]
-    return step(carray(given, ({n_given}, n)), entries, carray(state, ({n_states}, n)), i, x)
+    return step(carray(given, ({n_given}, n)), entries, carray(state, ({n_states} + {n_inputs} - 1, n)), i, x)
 
 
 c_step = AsCFunction(C_STEP, by_pointers)
@@ -193,8 +197,9 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     """The Numba module of a program (`NeuronProgram.structure`); `real`: the number type of a float program.
 
     For whole numbers, `step(given, entries, state, i, x)` updates neuron i and returns its output; given is
-    int64[parameter, neuron], entries int64[entry] of all tables, state int64[state, neuron]. `scan` runs sequences with
-    the arrays of `cores.neuron.scan`, except rests: bool[neuron] (no update without an event while all states are 0),
+    int64[parameter, neuron], entries int64[entry] of all tables, state int64[state, neuron], with the sums of further
+    inputs in rows behind the states. `scan` runs sequences with the arrays of `cores.neuron.scan`, except drive and
+    touched: [sample, step, input * neuron], rests: bool[neuron] (no update without an event while all states are 0),
     and kept: int64[sample, step, state, neuron], of 0 samples if not wanted. `c_step` is `step` by pointers; there the
     entries follow the parameters.
 
@@ -209,6 +214,7 @@ def source_of(structure: tuple, real: str = "float32") -> str:
         return NUMBA_FLOAT.module.format(real=real, scans="".join(scans))
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
     lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
+    lines += [f"x{k} = state[{len(states) + k - 1}, i]" for k in range(1, n_inputs)]
     lines += operation_lines(operations, NUMBA)
     lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(next_states(states, NUMBA))]
     lines.append(f"return {NUMBA.operand(output)}")
@@ -219,6 +225,7 @@ def source_of(structure: tuple, real: str = "float32") -> str:
         n_given=n_parameters,
         n_states=len(states),
         n_entries=n_entries,
+        n_inputs=n_inputs,
     )
 
 

@@ -16,6 +16,11 @@ class GpuProgram:
     """A layer's program in the form that the kernel takes."""
 
     def __init__(self, node: Node, device: torch.device):
+        if node.n_inputs > 1:
+            raise BackendError(
+                f"layer {node.name!r}: its neurons have {node.n_inputs} inputs, and programs on a GPU have one; use "
+                "device='cpu'"
+            )
         self.node, self.n, self.device = node, node.n_neurons, device
         self.program = node.neuron
         self.rests = torch.from_numpy(stays_at_rest(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
