@@ -234,10 +234,10 @@ def _assemble_example(example: _Example, input_name: str, options: dict[str, Any
         trials = [[steps[0]] * len(steps) for steps in trials]
     samples = [torch.stack([step.reshape(shape) for step in trial])[None] for trial in trials]
     records = [recorded, *(_record_again(example, sample) for sample in samples[1:])]
-    kept = [k for k, record in enumerate(records) if record is not None]
-    runs = [verify_graph(graph, assembler.used, trials[k], records[k]) for k in kept]
+    kept = [(k, record) for k, record in enumerate(records) if record is not None]
+    runs = [verify_graph(graph, assembler.used, trials[k], record) for k, record in kept]
     assembler.verify_feeds(runs)
-    return _Assembled(assembler, torch.cat([samples[k] for k in kept]), runs)
+    return _Assembled(assembler, torch.cat([samples[k] for k, _ in kept]), runs)
 
 
 def _read_result(example: _Example, assembled: _Assembled, reads_out: bool) -> Imported:

@@ -190,8 +190,8 @@ class OperatorRecorder(TorchDispatchMode):
             if not self.inside:
                 with _disable_current_modes():
                     given = [t for t in pytree.tree_leaves(_list_arguments(module, args, kwargs)) if torch.is_tensor(t)]
-                    given = [self._find_op(t) for t in given]
-                    self.calls.append(Call(layer, self.n_calls[layer], given, self._find_site()))
+                    ops = [self._find_op(t) for t in given]
+                    self.calls.append(Call(layer, self.n_calls[layer], ops, self._find_site()))
                     self.n_calls[layer] += 1
                     self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
                     self._hold_records(layer, list_states(module))
