@@ -17,6 +17,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, State
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.sim import BACKENDS
+from nwcompile.sim.reference.program_step import ProgramState
 from tests.made.chips import small_chip
 from tests.made.gated_neurons import gated_neurons, multiplied, switched
 from tests.made.nets import FIXED, integers
@@ -38,6 +39,18 @@ def test_a_membrane_is_kept_while_its_gate_is_open(backend):
     assert run.spikes["a"].reshape(-1).tolist() == [0, 0, 1, 0, 0, 0, 1]
 
 
+def test_each_input_has_its_own_bias():
+    """Biases join the inputs when a program is emitted; a shift of the inputs leaves them alone."""
+    bias, x = np.arange(1, 7), integers((4, 6), 0, -9, 10)
+    changed, plain = (
+        ProgramState.from_program(neuron, (4, 2))
+        for neuron in (multiplied().add_input_bias(bias).shift_input(2), multiplied())
+    )
+    for _ in range(3):
+        np.testing.assert_array_equal(changed.step(x), plain.step((x.astype(np.int64) << 2) + bias))
+        np.testing.assert_array_equal(changed.named["v"], plain.named["v"])
+
+
 def agree(data, program) -> None:
     result = nw.crosscheck(program, data.draw(inputs(program)), window=data.draw(st.sampled_from(nw.sim.WINDOWS)))
     assert result.agree, str(result)
@@ -55,6 +68,23 @@ def test_backends_agree_on_drawn_networks(data):
 def test_backends_agree_on_chips_of_other_families(on, data):
     executions = ["pipelined"] if on is chips_of_neighbors else nw.ir.options.EXECUTIONS
     agree(data, data.draw(programs(on, gated_neurons, executions)))
+
+
+@pytest.mark.parametrize("keys", [{"core.max_neurons": 7}, {"core.max_neurons": 30, "weights.sharing": True}])
+def test_layers_are_split_over_cores_by_the_compiler(keys):
+    edges = [
+        nw.Conv2d("in", "map", integers((9, 2, 3, 3), 0, -4, 5), padding=1),
+        nw.Dense("map", "hidden", integers((40, 108), 1, -4, 5)),
+        nw.Dense("hidden", "hidden", integers((40, 20), 2, -4, 5), delay=2),
+        nw.Dense("hidden", "out", integers((6, 20), 3, -4, 5)),
+        nw.Dense("out", "map", integers((324, 3), 4, -2, 3), delay=4),
+    ]
+    layers = {"map": (multiplied(), (3, 6, 6)), "hidden": (switched(), 20), "out": (switched(), 3)}
+    x = integers((3, 12, 2, 6, 6), 5, 0, 2)
+    program = nw.compile(nw.Network.from_arrays(layers, edges, {"in": (2, 6, 6)}), SPINNAKER2.replace(keys), x)
+    assert program.mapping.n_cores >= 131 // keys["core.max_neurons"]
+    result = nw.crosscheck(program, x)
+    assert result.agree and all(row.fired["cycle"] for row in result.layers), str(result)
 
 
 EDGES = {
