@@ -22,7 +22,8 @@ MAX_ROUNDED = 0.02  # part of the entries that rounding may change
 COMPARISONS = ("record", "gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
 REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
 COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES, "_to_copy"}  # torch adds copies for some numbers of samples only
-N_SAMPLES, PLACE = 4, 2  # of a batch, and of the sample that is compared in it: not the first, the last or the middle
+N_SAMPLES = 4  # of a batch in which one sample is compared with the same sample alone, as many as `draw_like` gives
+PLACE = 2  # of that sample: not the first, the last or the middle one
 MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 
@@ -91,10 +92,11 @@ def verify_samples(
     comparisons are spikes. A module that takes one sample and fails on more is refused if the example has several
     (`n_samples`).
     """
-    drawn = draw_like(x)[: N_SAMPLES - 1]
+    samples = draw_like(x)
+    samples[PLACE] = x
     try:
         with preserve_state(module):
-            batch, _ = record_run(module, torch.cat([*drawn[:PLACE], x, *drawn[PLACE:]]), lead, layers)
+            batch, _ = record_run(module, torch.cat(samples), lead, layers)
     except Exception:  # a module for one sample, or for a fixed number
         if n_samples > 1:
             _refuse_fixed_batch(module, torch.cat([x] * N_SAMPLES), lead)
@@ -153,14 +155,14 @@ def _group_by_line(ops: list[Op]) -> dict[tuple, list[Op]]:
 
 def _find_sample(batch: dict[tuple, list[Op]], alone: dict[tuple, list[Op]]) -> dict[tuple, list[Op]]:
     """Return the operators of a batch by line; of a loop over the samples, those for the sample that is compared."""
-    found = dict(batch)
+    lines = dict(batch)
     for line, expected in alone.items():
         runs, n = batch.get(line, []), len(expected)
         if len(runs) == N_SAMPLES * n:
             for some in (runs[PLACE * n : (PLACE + 1) * n], runs[PLACE::N_SAMPLES]):  # the loop is outside, or inside
                 if all(_has_same_sample(a, b) for a, b in zip(expected, some, strict=True)):
-                    found[line] = some
-    return found
+                    lines[line] = some
+    return lines
 
 
 def _number_runs(lines: dict[tuple, list[Op]]) -> dict[tuple, Op]:

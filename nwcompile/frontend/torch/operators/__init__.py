@@ -200,7 +200,18 @@ def _record_example(
     if not any(groups) and not parts:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
     return _Example(
-        module, sample, lead, _are_spikes(x), recorder, result, known, inputs, parts, returned, groups, depth
+        module=module,
+        sample=sample,
+        lead=lead,
+        has_spikes=_are_spikes(x),
+        recorder=recorder,
+        result=result,
+        known=known,
+        inputs=inputs,
+        parts=parts,
+        returned=returned,
+        groups=groups,
+        depth=depth,
     )
 
 
