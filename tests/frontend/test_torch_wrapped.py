@@ -165,8 +165,26 @@ def test_from_torch_pools_over_one_axis(pool, n):
     assert_equal(Net(torch.nn.Linear(4, N), pool, n, shape=(1,)), spike_tensor(3, 12, 4, seed=5))
 
 
-def test_from_torch_refuses_a_dilated_maximum():
-    pool = torch.nn.MaxPool1d(2, dilation=2)
-    text = r"^test_torch_wrapped\.py:\d+: torch's max_pool2d, whose dilation or ceil_mode is not supported"
-    with pytest.raises(ModelError, match=text):
-        nw.from_torch(Net(between=pool, n_between=2, shape=(1,)), spike_tensor(3, 5, 4, seed=5))
+WINDOWS = [
+    {"kernel_size": 3, "ceil_mode": True}, {"kernel_size": 2, "stride": 3, "ceil_mode": True},
+    {"kernel_size": (3, 2), "stride": 2, "padding": (1, 0), "ceil_mode": True}, {"kernel_size": 2, "dilation": (2, 3)},
+    {"kernel_size": (2, 3), "stride": (3, 2), "padding": 1, "dilation": (3, 1), "ceil_mode": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_from_torch_takes_every_maximum_of_spikes(windows):
+    """On chips it is an OR: windows that are cut off at the edge, or have holes, have fewer entries."""
+    torch.manual_seed(1)
+    pool = torch.nn.MaxPool2d(**windows)
+    maps = torch.nn.Sequential(torch.nn.Unflatten(1, (2, 8, 7)), pool, torch.nn.Flatten())
+    net = Net(torch.nn.Linear(4, 112), maps, maps(torch.zeros(1, 112)).shape[1])
+    net.a = lif(112)
+    assert_equal(net, spike_tensor(3, 12, 4, seed=5))
+
+
+def test_from_torch_refuses_a_dilated_maximum_of_currents():
+    pooled = [torch.nn.Unflatten(1, (1, N)), torch.nn.MaxPool1d(2, 1, dilation=2), torch.nn.Flatten()]
+    net = torch.nn.Sequential(torch.nn.Linear(4, N), *pooled, lif(N - 2))
+    with pytest.raises(ModelError, match="max_pool2d, whose dilation or ceil_mode is supported for spikes only"):
+        nw.from_torch(net, spike_tensor(3, 5, 4, seed=5))

@@ -216,17 +216,17 @@ def _adaptive_average_pool(module, path, shape) -> Operation:
         kernel = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
         return _pool_operation(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
     windows = np.kron(*(_adaptive_windows(n, m) for n, m in zip(sizes, wanted, strict=True)))
-    return _windows_operation(module, path, shape[0], windows, 1 / windows.sum(1))
+    return _windows_operation(path, type(module).__name__, shape[0], windows, 1 / windows.sum(1))
 
 
-def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
+def _windows_operation(path: str, kind: str, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
     """Return the operation whose result i, in every channel, is `weights[i]` times the sum over `windows[i]`."""
     post, pre = np.nonzero(windows)
     weight = np.tile(weights[post].astype(np.float32), n_channels)
     channel = np.arange(n_channels)[:, None]
     pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
 
-    return sparse_operation(path, type(module).__name__, pre, post, weight)
+    return sparse_operation(path, kind, pre, post, weight)
 
 
 def _adaptive_windows(n: int, m: int) -> np.ndarray:
@@ -271,9 +271,22 @@ def _pool_1d(module, path, shape, weight: float) -> Operation:
     kernel = _first_number(module.kernel_size)
     padding = _first_number(module.padding)
     stride = kernel if module.stride is None else _first_number(module.stride)
-    start = stride * np.arange((shape[1] + 2 * padding - kernel) // stride + 1)[:, None] - padding
-    windows = (np.arange(shape[1]) >= start) & (np.arange(shape[1]) < start + kernel)
-    return _windows_operation(module, path, shape[0], windows, np.full(len(windows), weight))
+    windows = _list_windows(shape[1], (shape[1] + 2 * padding - kernel) // stride + 1, kernel, stride, padding)
+    return _windows_operation(path, type(module).__name__, shape[0], windows, np.full(len(windows), weight))
+
+
+def _list_windows(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> np.ndarray:
+    """Return bool[m, n]: which of n entries are in each of m windows."""
+    place = np.arange(n) - (stride * np.arange(m)[:, None] - padding)
+    return (place >= 0) & (place < dilation * kernel) & (place % dilation == 0)
+
+
+def sum_windows(path: str, before: tuple[int, ...], after: tuple[int, ...], **numbers) -> Operation:
+    """Return sums over the windows of a torch.nn.MaxPool2d of these `numbers`, from `[C, H, W]` before to after it."""
+    names = ("kernel_size", "stride", "padding", "dilation")
+    rows = zip(before[1:], after[1:], *(numbers[name] for name in names), strict=True)
+    windows = np.kron(*(_list_windows(*row) for row in rows))
+    return _windows_operation(path, "MaxPool2d", before[0], windows, np.ones(len(windows)))
 
 
 def _first_number(value) -> int:

@@ -17,6 +17,7 @@ from nwcompile.frontend.torch.operations import (
     as_float32,
     build_operation,
     sparse_operation,
+    sum_windows,
 )
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
@@ -205,20 +206,21 @@ class Connector:
         if is_training or mean is None:
             raise ModelError(f"{node.op.site}: {NO_STATISTICS}")
         source = self.look_up(x)
-        n = x.node.shape[1]
-        inner = prod(x.node.shape[2:])
+        n, inner = x.node.shape[1], prod(x.node.shape[2:])
         scale = (1.0 if weight is None else weight.value.double()) / torch.sqrt(variance.value.double() + epsilon)
         shift = (0.0 if bias is None else bias.value.double()) - mean.value.double() * scale
-        numbers = {"scale": as_float32(scale), "shift": as_float32(shift)}
-        operation = affine_operation(self.name_place(node), "BatchNorm", **numbers)
+        operation = affine_operation(self.name_place(node), "BatchNorm", as_float32(scale), as_float32(shift))
         shape = source.shape if source.shape[0] == n else (n, inner) if inner > 1 else (n,)
         return Applied(operation, with_shape(source, shape), shape)
 
     def _maximize(self, node: Node) -> Symbol:
-        if any(v != 1 for v in _read_per_axis(node.args, 4, 1)) or (len(node.args) > 5 and node.args[5]):
-            raise UnfollowableError("whose dilation or ceil_mode is not supported")
         source, numbers, shape = self._window(node)
-        return self._pool_maxima(node, source, shape, **numbers)
+        if {*(dilation := _read_per_axis(node.args, 4, 1)[-2:])} == {1} and not any(node.args[5:]):
+            return self._pool_maxima(node, source, shape, **numbers)
+        if not self.is_binary(source, on_example=True):
+            raise UnfollowableError("whose dilation or ceil_mode is supported for spikes only")
+        operation = sum_windows(self.name_place(node), source.shape, shape, dilation=dilation, **numbers)
+        return Pooled(operation, source, shape)
 
     def _pool_maxima(self, node: Node, source: Symbol, shape: tuple[int, ...], **numbers) -> Symbol:
         """Return the maxima of windows, as spikes or as currents; `numbers`: of a torch.nn.MaxPool2d."""
