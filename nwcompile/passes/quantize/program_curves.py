@@ -118,12 +118,9 @@ def record_arguments(program: NeuronProgram, learned: Collection[str] = ()) -> N
 
 
 def known_arguments(program: NeuronProgram, learned: Collection[str]) -> dict[str, str]:
-    """Return the arguments of curves, and several inputs, by the name of the state that holds them.
-
-    A single input is not recorded: states that add it up show how large it is.
-    """
+    """Return the arguments of curves, and the inputs, by the name of the state that holds them."""
     arguments = {argument_state(name): curve.argument for name, curve in find_curves(program, learned).items()}
-    return arguments | {argument_state(name): name for name in program.inputs if len(program.inputs) > 1}
+    return arguments | {argument_state(name): name for name in program.inputs}
 
 
 def argument_state(result: str) -> str:

@@ -218,15 +218,20 @@ def _state_bits(chip: Chip) -> int:
 def _fraction_bits(
     program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
 ) -> int:
-    """Return the bits after the point that leave room before it for the states, and several inputs, of the samples."""
-    fine = set(program.state_names) - (find_counts(program, learned) - set(input_sums(program).values()))
-    fine |= {argument_state(name) for name in program.inputs if len(program.inputs) > 1}
-    seen = _largest_state(program, states, fine)
+    """Return the bits after the point that leave room before it for the states and inputs of the samples.
+
+    An input that states only add up has no bits after the point.
+    """
+    sums = set(input_sums(program).values())
+    fine = set(program.state_names) - (find_counts(program, learned) - sums)
+    inputs = {argument_state(name) for name in program.inputs} if states is not None and not sums else set()
+    seen, given = (_largest_state(program, states, names) for names in (fine, inputs))
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
+    before = max(before, int(np.ceil(np.log2(given))))
     bits = _state_bits(chip) - 1 - before
     if bits < 1:
         raise ModelError(
-            f"program {program.name!r}: its states reach {seen:g}, and a state of {chip.name} has "
+            f"program {program.name!r}: its states or inputs reach {max(seen, given):g}, and a state of {chip.name} has "
             f"{_state_bits(chip)} bits; scale the program down"
         )
     return min(bits, MOST_FRACTION_BITS)

@@ -142,6 +142,22 @@ def graded(state, x):
     return {"v": v}, v
 
 
+@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2"])
+def test_an_input_that_is_larger_than_every_state_is_not_cut_off(chip):
+    """A state holds at most 8 with the most bits after the point; the sums of these samples are far larger."""
+
+    def step(state, x):
+        v = 0.5 * state.v + 0.01 * x * torch.sigmoid(state.v)
+        z = v > 0.9
+        return {"v": v * (1 - z.to(v.dtype))}, z
+
+    network = one_layer(step, weight=70.0)
+    x = (np.random.default_rng(0).random((4, 20, 2)) < 0.7).astype(np.float32)
+    wanted = nw.simulate(network, x).output
+    run = nw.simulate(nw.compile(network, chip, calibration=x), x)
+    assert wanted.sum() > 20 and np.array_equal(run.output, wanted)
+
+
 @pytest.mark.parametrize(
     ("step", "text"),
     [
@@ -160,7 +176,7 @@ def test_states_beyond_the_chips_are_refused():
         return {"v": v}, v > 1
 
     with pytest.raises(
-        nw.ModelError, match=r"program 'huge': its states reach .*e\+\d\d, and a state of loihi2 has 24"
+        nw.ModelError, match=r"program 'huge': its states or inputs reach .*e\+\d\d, and a state of loihi2 has 24"
     ):
         nw.compile(one_layer(huge), "loihi2", np.ones((2, 5, 2), np.int8))
 

@@ -137,7 +137,7 @@ def test_one_curve_of_several_operations_is_one_table():
     assert [state.name for state in record_arguments(program).states] == [
         "v",
         "m",
-        *(f"argument_of_{name}" for name in found),
+        *(f"argument_of_{name}" for name in (*found, "x")),
     ]
 
 
