@@ -231,8 +231,8 @@ def _fraction_bits(
     bits = _state_bits(chip) - 1 - before
     if bits < 1:
         raise ModelError(
-            f"program {program.name!r}: its states or inputs reach {max(seen, given):g}, and a state of {chip.name} has "
-            f"{_state_bits(chip)} bits; scale the program down"
+            f"program {program.name!r}: its states or inputs reach {max(seen, given):g}, and a state of {chip.name} "
+            f"has {_state_bits(chip)} bits; scale the program down"
         )
     return min(bits, MOST_FRACTION_BITS)
 
