@@ -47,8 +47,7 @@ def terminal(command, monkeypatch):
 
     def run(line: str):
         with monkeypatch.context() as patch:
-            for stream in (sys.stdout, sys.stderr):
-                patch.setattr(stream, "isatty", lambda: True)
+            patch.setattr(sys.stderr, "isatty", lambda: True)
             return command(line)
 
     return run

@@ -56,8 +56,8 @@ def test_cli_export_to_nir_takes_a_program_or_a_model_and_says_what_others_miss(
     assert (code, err) == (0, "") and out.splitlines() == [
         "out/lava.nir",
         "",
-        "other readers do not see rounded decays, 24-bit states (u wraps, v saturates), 1 "
-        "step of delay of 'layer0'; from_nir reads it from the metadata",
+        "other readers do not see rounded decays, 24-bit states (u wraps, v saturates), 1",
+        "  step of delay of 'layer0'; from_nir reads it from the metadata",
     ]
     assert from_nir(folder / "out" / "lava.nir").hash == from_lava(folder / "lava.net").hash
     code, out, err = command("export net.nwc --to nir -o out --json")

@@ -1,4 +1,4 @@
-"""Terminal: print text for people, wrapped on a terminal only."""
+"""Terminal: print text for people, wrapped at 80 columns."""
 
 import re
 import sys
@@ -14,14 +14,13 @@ UNWRAPPED = re.compile(r"(\n*^```.*?^```\n*|\n*^[|-][^\n]*\n*|\n{2,})", re.DOTAL
 def print_text(
     text: str, stream: TextIO | None = None, wrap: Callable[[Iterable[str]], Iterable[str]] = wrap_lines
 ) -> None:
-    """Print a text on `stream` (default: stdout), its lines wrapped on a terminal.
+    """Print a text on `stream` (default: stdout), its lines wrapped.
 
-    In a pipe or a file a sentence stays on one line, so that a script finds it.
+    On stderr they are wrapped on a terminal only, so that a script finds a refusal or warning in one line.
     """
-    stream = stream or sys.stdout
     lines: Iterable[str] = text.split("\n")
-    is_terminal = stream is not None and stream.isatty()  # stdout is None where it is closed.
-    print(*(wrap(lines) if is_terminal else lines), sep="\n", file=stream, flush=True)
+    is_one_line = stream is not None and stream is sys.stderr and not stream.isatty()
+    print(*(lines if is_one_line else wrap(lines)), sep="\n", file=stream, flush=True)
 
 
 def wrap_page(lines: Iterable[str]) -> list[str]:
