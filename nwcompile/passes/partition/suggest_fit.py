@@ -161,6 +161,12 @@ def _can_shrink(connection: Connection, name: str) -> bool:
     return connection.groups == 1 and connection.source_shape is None
 
 
+def _keep_rows(weight: np.ndarray, n_inputs: int, n: int) -> np.ndarray:
+    """Return the weights into the first `n` neurons, or channels, of each input, one input after the other."""
+    shape = weight.shape[1:]
+    return weight.reshape(n_inputs, -1, *shape)[:, :n].reshape(n_inputs * n, *shape)
+
+
 def shrink(network: Network, name: str, n: int) -> Network:
     """Return a network with the first `n` channels, or neurons, of a layer; only its structure is meaningful."""
     node = network.node(name)
@@ -172,11 +178,13 @@ def shrink(network: Network, name: str, n: int) -> Network:
         into, out_of = c.target == name, c.source == name
         changes: dict[str, Any] = {"bias": None}
         if isinstance(c, Sparse):
-            is_kept = ((np.asarray(c.post) < kept) | (not into)) & ((np.asarray(c.pre) < kept) | (not out_of))
-            changes |= {f: np.asarray(getattr(c, f))[is_kept] for f in ("pre", "post", "weight")}
+            of_input, post = np.divmod(np.asarray(c.post), node.n_neurons) if into else (0, np.asarray(c.post))
+            is_kept = ((post < kept) | (not into)) & ((np.asarray(c.pre) < kept) | (not out_of))
+            ends = {"pre": np.asarray(c.pre), "post": of_input * kept + post, "weight": np.asarray(weight)}
+            changes |= {f: values[is_kept] for f, values in ends.items()}
         elif into or out_of:
             rows, columns = (kept, kept) if isinstance(c, Dense) else (n, n)
-            weight = weight[:rows] if into else weight
+            weight = _keep_rows(weight, node.n_inputs, rows) if into else weight
             changes["weight"] = weight[:, :columns] if out_of else weight
         edges.append(c.replace(**changes))
     return Network(network.inputs, nodes, tuple(edges))

@@ -14,6 +14,7 @@ from nwcompile.passes.partition import suggest_fit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import shrink, smallest_change
 from tests.made.chips import small_chip
+from tests.made.gated_neurons import switched
 from tests.made.nets import FIXED, conv_net, dense_net, integers, mixed_net, synapses
 
 
@@ -106,6 +107,19 @@ def test_shrunk_cuts_lists_of_synapses():
             is_kept = [(before.source != name or i < kept) and (before.target != name or j < kept)
                        for i, j in zip(before.pre, before.post, strict=True)]  # fmt: skip
             assert len(after.pre) == sum(is_kept)
+
+
+@pytest.mark.parametrize("edge", [
+    Conv2d("in", "a", integers((8, 1, 2, 2))),
+    Dense("in", "a", integers((32, 9))),
+    nw.Sparse("in", "a", *np.indices((9, 32)).reshape(2, -1), integers(9 * 32)),
+])  # fmt: skip
+def test_shrunk_keeps_all_inputs_of_the_neurons_that_stay(edge):
+    """A layer of 4 maps of 2 x 2 whose neurons have 2 inputs: 2 maps of each stay."""
+    network = Network.from_arrays({"a": (switched(), (4, 2, 2))}, [edge], {"in": (1, 3, 3)})
+    small = shrink(network, "a", 2)
+    expected = {(i, j // 16 * 8 + j % 16) for i, j in synapses(network, edge) if j % 16 < 8}
+    assert set(synapses(small, *small.connections)) == expected
 
 
 def test_no_change_is_named_where_more_than_room_is_missing():
