@@ -141,6 +141,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
     row = micro // plan.period - job.first_step
     n_slots, is_shared = drive.sum.shape[0], neuron_record.updated.shape[0] > 0
     slot_now = micro % n_slots
+    has_gates = drive.sum.shape[1] > net.synapses.sum_of.shape[0]  # some neurons have several sums
     ticks, n_visits, n_updates, n_instructions, is_too_often = np.int64(0), 0, 0, np.int64(0), False
     for n in range(plan.first[c], plan.first[c + 1]):
         j = plan.neuron[n]
@@ -155,12 +156,12 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         if net.late.shape[0] > 0:
             late = net.late[j]
             slot = slot_now - late if slot_now >= late else slot_now - late + n_slots
-        first = net.synapses.sum_of[j]
+        first = net.synapses.sum_of[j] if has_gates else j
         if job.computes and drive.touched[slot, first]:
             touched, x = True, drive.sum[slot, first]
             drive.sum[slot, first] = 0
             drive.touched[slot, first] = 0
-        if job.computes and programs.layer_of[i] >= 0:
+        if has_gates and job.computes and programs.layer_of[i] >= 0:
             touched |= take_inputs(programs, i, first, drive.sum[slot], drive.touched[slot])
         if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
             continue

@@ -252,7 +252,7 @@ def scan_loop(neurons, synapses, drive, touched, spikes, u, v, updates, states, 
     of neuron programs, of 0 samples if not wanted.
     """
     n_samples, n_steps, n = spikes.shape
-    keep = u.shape[0] > 0
+    keep, has_gates = u.shape[0] > 0, drive.shape[2] > n  # some neurons have several sums
     for b in range(n_samples):
         if first_step == 0:
             states.u[:] = 0
@@ -263,16 +263,21 @@ def scan_loop(neurons, synapses, drive, touched, spikes, u, v, updates, states, 
             inner.touched[:] = 0
         for t in range(n_steps):
             slot = (first_step + t) % inner.sum.shape[0]
-            for j in range(drive.shape[2]):
-                inner.sum[slot, j] += drive[b, t, j]
-                inner.touched[slot, j] |= touched[b, t, j]
+            if has_gates:
+                for j in range(drive.shape[2]):
+                    inner.sum[slot, j] += drive[b, t, j]
+                    inner.touched[slot, j] |= touched[b, t, j]
             for i in range(n):
-                j = synapses.sum_of[i]
+                j = synapses.sum_of[i] if has_gates else i
                 x, has_event = inner.sum[slot, j], inner.touched[slot, j] != 0
+                if not has_gates:
+                    x += drive[b, t, i]
+                    has_event |= touched[b, t, i] != 0
                 inner.sum[slot, j] = 0
                 inner.touched[slot, j] = 0
                 if programs.layer_of[i] >= 0:
-                    has_event |= take_inputs(programs, i, j, inner.sum[slot], inner.touched[slot])
+                    if has_gates:
+                        has_event |= take_inputs(programs, i, j, inner.sum[slot], inner.touched[slot])
                     updates[t, i] += has_event or not is_program_at_rest(programs, i)
                     count = step_program(programs, i, x)
                     if words.shape[0] > 0:
