@@ -545,6 +545,11 @@ class Chip:
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "
                 f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them"
             )
+        if self.neuron.max_synapse_types is not None and not self.neuron.programmable:
+            raise ChipError(
+                f"{where}: neuron.max_synapse_types: only neuron programs read several sums; "
+                "set neuron.programmable = true, or leave the key out"
+            )
         if self.weights.exponent_min > self.weights.exponent_max:
             raise ChipError(
                 f"{where}: weights.exponent_min: {self.weights.exponent_min} is above weights.exponent_max, "

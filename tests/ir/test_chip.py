@@ -159,6 +159,11 @@ def test_chip_ticks_divide_both_clocks():
             "mine.toml: cost.barrier_cycles: expected a table like { 1 = 6000, 4 = 14000 }, got {'one': 10}",
         ),
         (
+            MINIMAL.replace("[neuron]\n", "[neuron]\nmax_synapse_types = 2\n"),
+            "mine.toml: neuron.max_synapse_types: only neuron programs read several sums; "
+            "set neuron.programmable = true, or leave the key out",
+        ),
+        (
             MINIMAL + 'weights = "a test"\n[weights]\nexponent_min = 3\nexponent_max = 2\n',
             "mine.toml: weights.exponent_min: 3 is above weights.exponent_max, 2",
         ),
