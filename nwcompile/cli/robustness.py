@@ -92,8 +92,8 @@ def _format_head(result: Robustness, args: Namespace, program: Program, nothing:
     given = [name for name, value in asdict(result.variation).items() if value]
     texts = ", ".join(f"{name} {_format_kind(result, name)}" for name in given)
     return (
-        f"{program.chip.name}: {texts or nothing}; {count_text(len(result.accuracies), 'device')} drawn with "
-        f"seed {result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
+        f"{program.chip.name}: {texts or nothing}; {count_text(len(result.accuracies), 'device')} "
+        f"(seed {result.seed}), {count_text(result.n_samples, 'sample')}, backend {args.backend}"
     )
 
 

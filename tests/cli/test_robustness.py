@@ -22,7 +22,7 @@ def test_robustness_prints_the_distribution_of_the_devices(labeled, command):
     code, out, err = command("robustness net.nwc --input data.npz --samples 10 --weight 0.5 --dead 0.1")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0] == ("tiny: weight 50 %, dead 10 %; 10 devices drawn with seed 0, 50 samples, backend sequence")
+    assert lines[0] == ("tiny: weight 50 %, dead 10 %; 10 devices (seed 0), 50 samples, backend sequence")
     names = [line.rsplit("  ", 1)[0].strip() for line in lines[2:13]]
     assert names == ["accuracy", "ideal device", "mean of devices", "standard deviation", "worst device",
                      *(f"{n} % of devices below" for n in (5, 25, 50, 75, 95)), "best device"]  # fmt: skip
@@ -68,7 +68,7 @@ def test_robustness_prints_a_row_for_each_point(labeled, command):
     ]
     assert code == 0 and len({tuple(row[2:]) for row in rows}) == 4
     head, ideal, _, columns, *lines = out.splitlines()
-    assert head == "tiny: jitter 1 steps; 3 devices drawn with seed 0, 50 samples, backend sequence"
+    assert head == "tiny: jitter 1 steps; 3 devices (seed 0), 50 samples, backend sequence"
     assert ideal == "ideal device: 100.00 %"
     assert cells(columns) == ["levels", "noise", "mean %", "standard deviation", "worst %", "devices"]
     assert [cells(line) for line in lines[-4:]] == rows
@@ -92,9 +92,7 @@ def test_robustness_prints_the_accuracy_over_the_time_since_programming(labeled,
 
 def test_robustness_of_equal_devices_has_bins_too(labeled, command):
     code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --set variation.weight=0")
-    assert code == 0 and out.startswith(
-        "tiny: no variation; 3 devices drawn with seed 0, 50 samples, backend sequence\n"
-    )
+    assert code == 0 and out.startswith("tiny: no variation; 3 devices (seed 0), 50 samples, backend sequence\n")
     assert out.splitlines()[-1] == "devices from 98.00 % to 100.00 %, in 10 equal bins: 0 0 0 0 0 0 0 0 0 3"
 
 

@@ -13,6 +13,17 @@ from tests.made.neuron_programs import every_operation, integrator
 
 
 @pytest.fixture
+def command(command):
+    """Run one command line; wrapped lines of its stdout are joined."""
+
+    def run(line: str):
+        code, out, err = command(line)
+        return code, out.replace("\n  ", " "), err
+
+    return run
+
+
+@pytest.fixture
 def ranc(folder, command):
     """`ranc/` as `export` writes it: 6-8-4 neurons on RANC with a sample of 9 steps."""
     rng = np.random.default_rng(2)

@@ -754,7 +754,6 @@ def test_module_in_the_wrong_layout_is_not_taken_for_neurons_without_states():
         nw.from_torch(module, spike_tensor(3, STEPS, N_IN), layout="TB")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_step_of_a_loop_has_the_place_of_the_first_one():
     """Python 3.11 optimizes a call after some steps, and its frames then stand at another instruction."""
 
@@ -767,6 +766,7 @@ def test_every_step_of_a_loop_has_the_place_of_the_first_one():
     assert len(sums) == 120 and len({op.site.frames for op in sums}) == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_step_runs_eagerly_so_that_dynamo_traces_no_recorder():
     step = torch.compile(leaky)
     counters = pytest.importorskip("torch._dynamo.utils").counters

@@ -136,11 +136,11 @@ def test_from_torch_reads_a_mean_over_steps_as_that_of_the_readout(pool):
 REFUSED = {
     "a mean over steps": (
         lambda a: a.mean(1, keepdim=True).expand(-1, 6, -1),
-        "layer 'out' is fed by the result of torch's mean for all",
+        "layer 'out' is fed by the result of torch's mean, which",
     ),
     "a sum over steps": (
         lambda a: a.sum(1)[:, None].expand(-1, 6, -1),
-        "layer 'out' is fed by the result of torch's sum for all st",
+        "layer 'out' is fed by the result of torch's sum, which from",
     ),
     "samples": (lambda a: a + a.mean(0, keepdim=True), "torch's mean gives a sample other values in a batch than"),
     "layer norm": (lambda a: F.layer_norm(a, (4,)), "torch's layer_norm normalizes every sample and step"),

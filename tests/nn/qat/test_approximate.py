@@ -45,4 +45,4 @@ def test_quantize_aware_trains_with_the_chips_resets():
 def test_quantize_aware_names_the_approximations_that_would_do():
     with pytest.raises(FitError) as error:
         nw.nn.quantize_aware(leaky_net(), "loihi1", leaky_samples(2))
-    assert error.value.change.startswith("approximate='reset,timing' (--approximate reset,timing): the nearest that")
+    assert error.value.change.startswith("approximate='reset,timing' (--approximate reset,timing): the chip's")

@@ -168,7 +168,8 @@ def test_verify_takes_what_a_pool_records(tmp_path, capsys):
         np.savez(tmp_path / "log.npz", **arrays)
         capsys.readouterr()
         code = cli.main([*verify, *more])
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out.replace("\n  ", " "), err  # wrapped lines are joined
 
     n_spikes = arrays["sim_rec_spikes"].sum() + arrays["sim_out_spikes"].sum()
     text = f"the log equals the program: {n_spikes} spikes, {21 * 51 * 3} numbers compared\n"
