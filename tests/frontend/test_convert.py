@@ -285,6 +285,8 @@ CLIPPED = {
     "clamp_min": lambda x: x.clamp(min=0),
     "hardtanh": nn.Hardtanh(),
     "threshold": nn.Threshold(0, 0),
+    "maximum": lambda x: torch.maximum(torch.zeros_like(x), x),
+    "fmax": lambda x: torch.fmax(x, torch.zeros(())),
 }
 LINEAR = {
     "cat": lambda x: torch.cat([x, x.flip(1), -x], 1),

@@ -74,7 +74,7 @@ class ReluNet:
 def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
     """Return the bounds (low, high) of an operator that is a clipped ReLU; None for others."""
     kind, numbers = name.strip("_"), args[1:]
-    if kind == "threshold" and numbers == (0, 0):
+    if (kind == "threshold" and numbers == (0, 0)) or (kind in ("maximum", "fmax") and any(map(_is_zero, args))):
         kind, numbers = "relu", ()
     if kind not in CLIPS:
         return None
@@ -82,6 +82,12 @@ def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
         numbers[k] if len(numbers) > k and numbers[k] is not None else value for k, value in enumerate(CLIPS[kind])
     )
     return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) and low < high else None
+
+
+def _is_zero(operand) -> bool:
+    """Return whether an operand, as an operator or a tensor, is zeros that do not depend on the input."""
+    value = operand.value if is_op(operand) and not operand.depends else operand
+    return isinstance(value, torch.Tensor) and not value.any()
 
 
 def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
