@@ -25,7 +25,6 @@ arXiv 2304.04640, algorithm track, "complexity metrics". Details that it leaves 
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from math import prod
 
 import numpy as np
 
@@ -169,7 +168,7 @@ def _whole_connections(network: Network) -> list[Connection]:
 def _matrix_size(network: Network, connection: Connection) -> int:
     """Return the number of weights of a connection; for a sparse one, the size of its matrix."""
     if isinstance(connection, Sparse):
-        return network.node(connection.source).n_neurons * prod(network.node(connection.target).input_shape)
+        return network.node(connection.source).n_neurons * network.node(connection.target).n_sums
     return int(np.size(connection.weight))
 
 

@@ -79,6 +79,11 @@ class Node:
         """Shape that connections into the node fill: `shape`, with the channels of all inputs of its neurons."""
         return (self.n_inputs * self.shape[0], *self.shape[1:])
 
+    @property
+    def n_sums(self) -> int:
+        """Number of synaptic sums: that of input k of neuron i is number k * n_neurons + i."""
+        return self.n_inputs * self.n_neurons
+
     def merge_axon_spikes(self, spikes: np.ndarray) -> np.ndarray:
         """Merge spikes [..., *shape] of neurons that share an axon: one spike if any of them spikes."""
         if self.axon_of is None:

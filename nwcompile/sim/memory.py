@@ -6,7 +6,6 @@ It counts only arrays that are fully written and exist at the same time, so no r
 
 from bisect import bisect_left
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ def _chunk_bytes(network: Network, n_samples: int, n_steps: int, run: int, devic
     """Return the peak bytes of an integer run on the sequence backend that records `run` bytes per sample and step."""
     updates = STATE_BYTES[True] * n_steps * _count_neurons(network.layers, network)
     n_chunk = samples_at_once(network, n_samples, n_steps) if device == "cpu" else 0  # a GPU has memory of its own
-    n_sums = max(prod(network.node(name).input_shape) for name in network.layers)
+    n_sums = max(network.node(name).n_sums for name in network.layers)
     sums = (STATE_BYTES[True] + TOUCHED_BYTES) * n_chunk * n_steps * n_sums
     return updates + max(sums, n_samples * n_steps * (run + _widest_layer(network)))
 
@@ -130,7 +129,7 @@ def _count_neurons(names, network: Network) -> int:
 
 
 def _widest_layer(network: Network) -> int:
-    return max(prod(network.node(name).input_shape) for name in (*network.inputs, *network.layers))
+    return max(network.node(name).n_sums for name in (*network.inputs, *network.layers))
 
 
 def n_weights(connection: Connection) -> int:

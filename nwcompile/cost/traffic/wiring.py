@@ -106,17 +106,16 @@ def _join_inputs(wires: Wiring, n_inputs: int) -> Wiring:
 
 def _build_wiring(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
-    n_target = target.n_neurons * target.n_inputs
     if isinstance(connection, Dense):
         return Wiring(
             kind=DENSE,
             source_class=np.zeros(source.n_neurons, np.int32),
-            target_class=np.zeros(n_target, np.int32),
+            target_class=np.zeros(target.n_sums, np.int32),
             offset=np.array([0, 1], np.int64),
             taps=np.zeros(1, np.int32),
         )
     if isinstance(connection, Sparse):
-        post, n_source = np.asarray(connection.post), source.n_neurons
+        post, n_source, n_target = np.asarray(connection.post), source.n_neurons, target.n_sums
         offset = csr_offset(np.bincount(post, minlength=n_target))
         taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
         return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
@@ -189,7 +188,7 @@ def fed_neurons(network: Network, source: str) -> dict[str, tuple[np.ndarray, np
             pre, post, place = synapse_list(c, network.node(source).shape)
             kept = np.asarray(c.weight).reshape(-1)[place] != 0
             n_target = network.node(c.target).n_neurons
-            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept])
+            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept] % n_target)
     fed = {}
     for target, parts in pairs.items():
         n_target = network.node(target).n_neurons

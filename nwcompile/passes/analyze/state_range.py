@@ -140,14 +140,13 @@ def largest_sums(
     `payload_of(source)`: the largest positive and the largest negative number that an input or layer sends.
     """
     node = network.node(name)
-    n_sums = node.n_inputs * node.n_neurons
-    rise, fall = np.zeros(n_sums), np.zeros(n_sums)
+    rise, fall = np.zeros(node.n_sums), np.zeros(node.n_sums)
     for c in map(effective_connection, network.into(name)):
         source = network.node(c.source)
         high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
-            np.bincount(c.post, part, n_sums)  # exact below 2**53, and without a sorted matrix
+            np.bincount(c.post, part, node.n_sums)  # exact below 2**53, and without a sorted matrix
             if isinstance(c, Sparse)
             else row_sums(linear_map(c.replace(weight=part), source.shape, node.input_shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))

@@ -256,12 +256,12 @@ class LayerGroup:
 
         Sources may have extra steps at the beginning, from before the first step.
         """
-        n = sum(node.n_neurons * node.n_inputs for node in self.nodes)
+        n = sum(node.n_sums for node in self.nodes)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
         touched = np.zeros((n_samples, n_steps, n), np.uint8)
         first = 0
         for node in self.nodes:
-            part = slice(first, first + node.n_neurons * node.n_inputs)
+            part = slice(first, first + node.n_sums)
             for c, delay in self.outer:
                 if c.target == node.name:
                     n_known = sources[c.source].shape[1]

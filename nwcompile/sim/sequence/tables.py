@@ -174,7 +174,7 @@ def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> 
     nodes = [network.node(name) for name in names]
     index = {name: i for i, name in enumerate(names)}
     offset = csr_offset([node.n_neurons for node in nodes])
-    sums = csr_offset([node.n_neurons * node.n_inputs for node in nodes])
+    sums = csr_offset([node.n_sums for node in nodes])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     table = np.zeros(len(network.connections), CONNECTION)
     sparse = [c for c in network.connections if not isinstance(c, Dense | Conv2d)]
