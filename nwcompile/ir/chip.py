@@ -30,6 +30,7 @@ from nwcompile.ir.chip_check import (
     check_io,
     check_listing,
     check_names,
+    check_neuron,
     check_noc,
     check_state,
     check_value,
@@ -532,23 +533,14 @@ class Chip:
         check_listing(self, where)
         check_noc(self, where)
         check_state(self.state, where)
+        check_neuron(self.neuron, where)
         check_io(self, where)
         check_energy(self, where)
-        if self.core.axon_merge is not None and self.noc.on_full == "drop":
-            raise ChipError(
-                f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
-                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
-            )
         check_crossbar(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "
                 f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them"
-            )
-        if self.neuron.max_synapse_types is not None and not self.neuron.programmable:
-            raise ChipError(
-                f"{where}: neuron.max_synapse_types: only neuron programs read several sums; "
-                "set neuron.programmable = true, or leave the key out"
             )
         if self.weights.exponent_min > self.weights.exponent_max:
             raise ChipError(

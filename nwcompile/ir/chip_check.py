@@ -162,6 +162,11 @@ def check_noc(chip, where: str) -> None:
     for key in ("chip_hop_cycles", "chip_link_cycles_per_flit"):
         if getattr(noc, key) is not None and noc.chip_columns is None and noc.chip_rows is None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
+    if chip.core.axon_merge is not None and noc.on_full == "drop":
+        raise ChipError(
+            f'{where}: core.axon_merge: {chip.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
+            'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
+        )
 
 
 def check_energy(chip, where: str) -> None:
@@ -207,6 +212,15 @@ def check_state(state, where: str) -> None:
     """Check the combination of keys of a `State`."""
     if state.decay == "shift" and (state.overflow != "clip" or state.decay_offset):
         raise ChipError(f'{where}: state.decay: "shift" needs state.overflow = "clip" and no state.decay_offset')
+
+
+def check_neuron(neuron, where: str) -> None:
+    """Check the combination of keys of a `NeuronCapability`."""
+    if neuron.max_synapse_types is not None and not neuron.programmable:
+        raise ChipError(
+            f"{where}: neuron.max_synapse_types: only neuron programs read several sums; "
+            "set neuron.programmable = true, or leave the key out"
+        )
 
 
 def check_io(chip, where: str) -> None:
