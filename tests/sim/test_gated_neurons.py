@@ -141,7 +141,7 @@ def test_inputs_larger_than_states_are_not_clipped():
 def test_chips_that_take_one_sum_of_a_neuron_refuse_several(keys):
     edge = nw.Dense("in", "a", np.ones((8, 2), np.int8))
     network = nw.Network.from_arrays({"a": (switched(), 4)}, [edge], {"in": 2})
-    with pytest.raises(nw.FitError, match="inputs of a neuron  a  2 of 1  its neurons get as many synaptic sums"):
+    with pytest.raises(nw.FitError, match="inputs of a neuron  a  2 of 1  a neuron has one synaptic sum for each"):
         nw.compile(network, SPINNAKER2.replace(keys))
 
 

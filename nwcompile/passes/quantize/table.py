@@ -149,7 +149,9 @@ def _describe_overflow(reach: StateRange, chip: Chip) -> str:
     for name, bound in bounds.items():
         if bound is not None and bound <= reach.limit:
             continue
-        need = "may grow without bound" if bound is None else f"may need {state_bits(bound)} bits of {chip.state.bits}"
+        need = "may grow without bound"
+        if bound is not None:
+            need = f"may need {state_bits(bound)} bits, more than the chip's {chip.state.bits},"
         does = "wraps" if name in wraps else "saturates"
         seen = "" if reach.u_largest is None else " (not in the calibration samples)"
         seen = " (as in the calibration samples)" if name in reach.overflowing_states else seen

@@ -74,7 +74,7 @@ def choose_input(draft: Draft) -> Draft:
     network, n_types = merge_inputs(draft.given), draft.chip.n_synapse_types
     gated = [node for node in network.nodes.values() if node.n_inputs > n_types]
     if gated:
-        advice = "its neurons get as many synaptic sums (neuron.max_synapse_types)"
+        advice = "a neuron has one synaptic sum for each synapse type of the chip (neuron.max_synapse_types)"
         advice = f"{advice}; take a chip with more, such as spinnaker2, or train the network without gates"
         violations = [Violation("inputs of a neuron", node.name, node.n_inputs, n_types, advice) for node in gated]
         raise FitError(draft.chip.name, violations)

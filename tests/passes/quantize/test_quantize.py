@@ -495,8 +495,8 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     x[:, :, 0] = 1
     row = quantize(network, TINY.replace({"state.bits": 16, "state.shift_bits": 0}), x, Options()).table[0]
     assert row["overflow"] == (
-        f"u may need {int(row['u_bound']).bit_length() + 1} bits of 16 and then wraps (not in the calibration "
-        "samples); v may grow without bound and then saturates (not in the calibration samples); "
+        f"u may need {int(row['u_bound']).bit_length() + 1} bits, more than the chip's 16, and then wraps (not in the "
+        "calibration samples); v may grow without bound and then saturates (not in the calibration samples); "
         'state.overflow = "saturate" keeps u from wrapping'
     )
     ranc = Chip.load("ranc_dense")
@@ -511,8 +511,9 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     row = quantize(leaky, chip, x, Options()).table[0]
     bits = [int(row[f"{state}_bound"]).bit_length() + 1 for state in "uv"]
     assert row["overflow"] == (
-        f"u may need {bits[0]} bits of 16 and then saturates (not in the calibration samples); v may need {bits[1]} "
-        f"bits of 16 and then saturates (not in the calibration samples); state.bits = {bits[1]} holds every value"
+        f"u may need {bits[0]} bits, more than the chip's 16, and then saturates (not in the calibration samples); "
+        f"v may need {bits[1]} bits, more than the chip's 16, and then saturates (not in the calibration samples); "
+        f"state.bits = {bits[1]} holds every value"
     )
 
 

@@ -140,7 +140,8 @@ def test_neurons_with_gates_need_a_chip_of_several_synapse_types(chip):
     edge = nw.Dense("in", "a", np.ones((21, 5), np.float32))
     network = nw.Network.from_arrays({"a": gated(*GATES["in a kernel"])}, [edge], {"in": 5})
     text = (
-        "inputs of a neuron  a  3 of 1  its neurons get as many synaptic sums (neuron.max_synapse_types); take a chip "
+        "inputs of a neuron  a  3 of 1  a neuron has one synaptic sum for each synapse type of the chip "
+        "(neuron.max_synapse_types); take a chip "
     )
     with pytest.raises(FitError, match=re.escape(f"{text}with more, such as spinnaker2, or train the network without")):
         nw.compile(network, chip)
