@@ -7,6 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
+from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
 
 N = 6
@@ -98,6 +99,25 @@ def test_from_torch_takes_weights_and_examples_of_bfloat16():
         network = nw.from_torch(module.bfloat16(), x.bfloat16())
     got = nw.simulate(network, x).output
     assert expected.any() and np.array_equal(got, expected)
+
+
+def test_rounding_to_bfloat16_is_not_taken_for_an_influence_of_other_samples():
+    neuron = framework("spikingjelly.activation_based.neuron")
+
+    class Spiking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.a = torch.nn.Linear(16, 64), neuron.LIFNode(step_mode="m")
+            self.two, self.b = torch.nn.Linear(64, 64), neuron.LIFNode(step_mode="m")
+
+        def forward(self, x):
+            return self.b(self.two(self.a(self.one(3 * x.transpose(0, 1))))).transpose(0, 1)
+
+    torch.manual_seed(0)
+    net = Spiking().bfloat16()
+    with pytest.warns(NwWarning) as caught:  # of a few spikes that differ too
+        network = nw.from_torch(net, spike_tensor(2, 8, 16, seed=5).bfloat16())
+    assert network.layers == ("a", "b") and "computes in bfloat16 and the network in float32" in str(caught[0].message)
 
 
 def test_from_torch_hands_back_the_states_of_a_list():

@@ -138,7 +138,7 @@ def import_operators(
 
 @dataclass(frozen=True, eq=False)
 class _Example:
-    """What a module does on one sample of the example, `sample` `[1, T, *shape]`.
+    """A recorded run of a module on one sample of the example, `sample` `[1, T, *shape]`.
 
     `known`: what each recorded operator became: an operator of one step, or `Steps`. `inputs`: the input of each step.
     `groups`: the operators of each of the module's results; `returned`: as recorded; `depth` as in `Imported`.
