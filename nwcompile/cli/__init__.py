@@ -95,10 +95,10 @@ def _describe_environment() -> str:
 
 
 def _run_verb(argv: list[str]) -> int:
-    if not argv or argv[0] in FLAGS[:2]:
+    if not argv or argv[0] in ("-h", "--help"):
         print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
         return 0 if argv else 2
-    if argv[0] == FLAGS[2]:
+    if argv[0] == "--version":
         print_text(f"nwcompile {__version__}\n{_describe_environment()}")
         return 0
     verb, *rest = argv
