@@ -59,6 +59,11 @@ class Sorted(nn.Module):
         return x.sort(1)[0]
 
 
+class AtLeastOne(nn.Module):
+    def forward(self, x):
+        return torch.maximum(x, torch.ones(()))
+
+
 class Twice(nn.Module):
     def forward(self, x):
         return F.relu(x), x
@@ -127,6 +132,8 @@ def silent() -> nn.Sequential:
         (lambda: net(Dropped()), X, OTHER_SAMPLE),
         (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3), Product()), X, "Sequential has test_convert_errors.py:54: "
          f"torch's mul; {CONVERTS}"),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), AtLeastOne()), X,
+         f"Sequential has test_convert_errors.py:64: torch's maximum; {CONVERTS}"),
         (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:59: torch's sort is neither elementwise, "
          "as a step of neurons, nor a linear map with fixed weights; use sums, products with weights, pooling and "
          "BatchNorm"),

@@ -180,7 +180,7 @@ def test_a_membrane_next_to_the_spikes_of_a_step_is_reported(gives):
 
     def run(net, x):
         pairs = [net.lif(net.fc(x_t)) for x_t in x.unbind(1)]
-        return [{"layer": gives(spikes=s, membrane=v)} for s, v in pairs]
+        return [{"again": s, "layer": gives(spikes=s, membrane=v)} for s, v in pairs]
 
     with pytest.warns(NwWarning, match="the import left out the membrane of layer 'lif'"):
         nw.from_torch(Net(run), spikes(2, 7))
@@ -224,6 +224,11 @@ def test_a_loop_over_the_samples_may_have_own_neurons(inside):
 
     net = Net(run)
     verify_result(net, nw.from_torch(net, spikes(2, 7)), spikes(3, 7, seed=1))
+
+
+def test_a_result_may_have_the_samples_of_each_step_side_by_side():
+    net = Net(lambda net, x: net.fire(x).transpose(0, 1).flatten(0, 1))
+    assert nw.from_torch(net, spikes(2, 7)).outputs == ("lif",)
 
 
 @pytest.mark.parametrize("layout", ["BT", "B"])
