@@ -66,7 +66,7 @@ from nwcompile.lazy_names import look_up
 ERROR_CODE = "NW4003"
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
-# Limits for which the compiler copies neurons, or counts synapses, by the one sum of each neuron.
+# Keys of limits whose passes assume one synaptic sum per neuron.
 ONE_SUM = ("core.axon_merge", "core.max_inputs", "core.max_destinations", "core.max_neuron_destinations",
            "weights.axon_types", "weights.source_sign", "crossbar.pairs")  # fmt: skip
 LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common ticks, which must remain few.
@@ -413,7 +413,7 @@ class Chip:
 
     @property
     def n_synapse_types(self) -> int:
-        """Synaptic sums that a neuron may read apart; 1 if a rule of the chip takes one sum of each neuron."""
+        """Number of separate synaptic sums that a neuron may have; 1 if a limit of the chip assumes one."""
         is_free = self.neuron.programmable and not any(map(self.value, ONE_SUM))
         return (self.neuron.max_synapse_types or 1) if is_free else 1
 

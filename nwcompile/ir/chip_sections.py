@@ -153,7 +153,7 @@ class NeuronCapability:
     bias_bits: int = 23  # bits of the signed bias mantissa
     bias_exponent_max: int = 0  # largest left shift of the mantissa; the smallest is 0
     programmable: bool | None = None  # true: neurons are programs, with any reset, timing, comparison and clamp
-    max_synapse_types: int | None = None  # synaptic sums that a program may read apart, as gates; not given: 1
+    max_synapse_types: int | None = None  # separate synaptic sums of a neuron program, as for gates; not given: 1
     taus_us: list[int] | None = None  # available membrane time constants in microseconds; not given: any
 
     def __post_init__(self):

@@ -25,7 +25,7 @@ class Wiring:
 
     The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`; a neuron with several inputs may tap one
     several times. In a convolution, `kernel[target]` is the kernel (output channel) of a neuron, else None;
-    `kernel_size` is the number of its weights. The kernels of a neuron's inputs are one.
+    `kernel_size` is the number of its weights. The kernels of all inputs of a neuron count as one.
     """
 
     kind: int  # DENSE, SPARSE or CONV

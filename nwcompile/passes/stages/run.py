@@ -69,7 +69,7 @@ AUTO_STAGGER = (2, 4)  # Steps per layer that `stagger="auto"` compares with 1; 
 def choose_input(draft: Draft) -> Draft:
     """Choose how input reaches the chip; layers in front of that run on the host. Sets the readout of the options.
 
-    Raises FitError for neurons with more inputs, which they do not only add up, than the chip's synapse types.
+    Raises FitError for neurons with more inputs than the chip's synapse types; inputs that are only added count as one.
     """
     network, n_types = merge_inputs(draft.given), draft.chip.n_synapse_types
     gated = [node for node in network.nodes.values() if node.n_inputs > n_types]
