@@ -169,7 +169,7 @@ def test_neurons_whose_steps_are_parts_of_a_map_have_an_input_for_each_and_need_
     x = torch.rand(4, N_IN, generator=torch.Generator().manual_seed(0))
     network = nw.from_torch(Parts(SPLITS["chunk"]), x, layout="B")
     assert len(network.node("encode").neuron.inputs) == N_PARTS
-    with pytest.raises(FitError, match=f"inputs of a neuron  encode  {N_PARTS} of 1  its neurons get as many"):
+    with pytest.raises(FitError, match=f"inputs of a neuron  encode  {N_PARTS} of 1  a neuron has one synaptic sum"):
         nw.compile(network, "loihi2", calibration=x.numpy())
 
 
