@@ -187,7 +187,27 @@ class LongMemory(torch.nn.Module):
         return torch.stack(sent, 1)
 
 
-@pytest.fixture(params=[Cell, LongMemory], scope="module")
+class GatedRecurrent(torch.nn.Module):
+    """A spiking GRU: two gates from one sigmoid, one of which multiplies what the neurons' own spikes add."""
+
+    def __init__(self, n_in: int, n: int):
+        super().__init__()
+        self.n, self.input, self.own = n, torch.nn.Linear(n_in, 2 * n), torch.nn.Linear(n, 2 * n)
+        self.candidate, self.own_candidate = torch.nn.Linear(n_in, n), torch.nn.Linear(n, n)
+
+    def forward(self, x):
+        v = spikes = torch.zeros(len(x), self.n)
+        sent = []
+        for t in range(x.shape[1]):
+            stays, counts = torch.sigmoid(self.input(x[:, t]) + self.own(spikes)).chunk(2, 1)
+            candidate = torch.tanh(3 * self.candidate(x[:, t]) + counts * self.own_candidate(spikes))
+            v = stays * v + (1 - stays) * candidate
+            spikes = (v > 0.1).float()
+            sent.append(spikes)
+        return torch.stack(sent, 1)
+
+
+@pytest.fixture(params=[Cell, LongMemory, GatedRecurrent], scope="module")
 def gated(request) -> tuple[nw.Network, np.ndarray]:
     """Return a recurrent float network of torch with gates, and spikes for it."""
     torch.manual_seed(1)

@@ -30,7 +30,7 @@ from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators.assemble import Assembler, verify_later
 from nwcompile.frontend.torch.operators.connect import list_maps
 from nwcompile.frontend.torch.operators.graph import verify_graph
-from nwcompile.frontend.torch.operators.neurons import drop_sums
+from nwcompile.frontend.torch.operators.neurons import drop_sums, split_functions
 from nwcompile.frontend.torch.operators.ops import PACKAGE, Op, is_op
 from nwcompile.frontend.torch.operators.parts import Part, list_parts
 from nwcompile.frontend.torch.operators.readout import (
@@ -228,7 +228,7 @@ def _assemble_example(example: _Example, input_name: str, options: dict[str, Any
     read = {op.args[0] for op in find_operands(outputs) if op.name == "record"}  # a result may take some steps only
     late = [op for op in recorded if op.args[0] in delays & read]
     rolled = roll_steps([*outputs, *fed, *late], inputs, **options)
-    graph = correct_starts(choose_entries(drop_sums(expand_buffers(rolled))))
+    graph = correct_starts(split_functions(choose_entries(drop_sums(expand_buffers(rolled)))))
     for node in (node for node in graph.nodes if node.name == "record"):
         node.values = {op.step: op for op in recorded if op.args == node.op.args}
     places = {part.name: graph.outputs[len(outputs) + i * len(inputs) :][: len(inputs)] for i, part in enumerate(parts)}

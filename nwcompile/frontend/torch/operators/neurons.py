@@ -13,7 +13,16 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kind import simplify_program
-from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, is_ref, run_node
+from nwcompile.frontend.torch.operators.graph import (
+    MOVES,
+    Node,
+    Ref,
+    StepGraph,
+    find_operand_nodes,
+    is_ref,
+    run_node,
+)
+from nwcompile.frontend.torch.operators.ops import map_leaves, run_op
 from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
@@ -21,6 +30,7 @@ from nwcompile.nn.neurons.trace import States, trace
 ERROR_CODE = "NW2307"
 WEIGHTED = ("addmm", "mm", "bmm", "convolution")
 SUMS = ("add", "sub", "rsub", "neg")
+SPLITTING = (MOVES - {"constant_pad_nd", "select_scatter", "slice_scatter"}) | {"getitem"}  # those move entries only
 
 
 @dataclass(eq=False)
@@ -82,6 +92,73 @@ def drop_sums(graph: StepGraph) -> StepGraph:
             later, sums = [*graph.later, node.op], [node, *graph.sums]
             return drop_sums(replace(graph, nodes=kept, returned=returned, later=later, sums=sums))
     return graph
+
+
+def split_functions(graph: StepGraph) -> StepGraph:
+    """Return the graph in which nonlinear functions whose result is split among neurons run after the split.
+
+    So `torch.sigmoid(gates).chunk(2, 1)` is a sigmoid of each chunk, which is a part of the neurons.
+    """
+    joined = set(find_cores(graph))  # neurons with a state, and what elementwise operators compute only for them
+    for node in reversed(graph.nodes):
+        users = [user for user, _ in graph.users[node]]
+        if users and is_elementwise(node) and joined.issuperset(users):
+            joined.add(node)
+
+    def find_parts(node: Node) -> list[Node]:  # the last moves before the neurons; [] if anything else takes entries
+        parts: list[Node] = []
+        for user, delay in graph.users[node]:
+            if user.name not in SPLITTING or len(user.refs) > 1 or delay or user in graph.returned:
+                return []
+            readers = [reader for reader, _ in graph.users[user]]
+            further = [user] if readers and joined.issuperset(readers) else find_parts(user)
+            if not further:
+                return []
+            parts += further
+        return parts
+
+    for function in reversed(graph.nodes):
+        parts = find_parts(function) if _is_function(function) and function not in graph.returned else []
+        is_exact = all(
+            part.op.value.is_contiguous() for part in parts
+        )  # torch rounds functions of strided entries else
+        if not is_exact or not any(part.size < function.size for part in parts):
+            continue
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            if node in parts:
+                moved = {ref.node: _move_operand(ref.node, node, function, nodes) for ref in function.refs}
+                after = _copy_node(function, moved)
+                node.op, node.args, node.kwargs = after.op, after.args, after.kwargs
+            nodes.append(node)
+        nodes = [n for n in nodes if function not in find_operand_nodes([n], lambda ref: not ref.delay)]
+        return split_functions(replace(graph, nodes=nodes))
+    return graph
+
+
+def _is_function(node: Node) -> bool:
+    """Return whether an operator is a nonlinear function of each entry of one value, or a linear one of such."""
+    is_alone = all(not ref.delay and ref.node.shape == node.shape for ref in node.refs)
+    has_arrays = any(op.value.numel() > 1 for op in node.op.operands if not op.depends)
+    if not is_elementwise(node) or node.is_message or has_arrays or not is_alone:
+        return False
+    return any(_is_function(ref.node) for ref in node.refs) if is_linear(node) else len(node.refs) == 1
+
+
+def _move_operand(operand: Node, move: Node, function: Node, nodes: list[Node]) -> Node:
+    """Return a node that moves an operand of a function as `move` does its result; append the new nodes."""
+    if move is function:
+        return operand
+    source = move.refs[0].node
+    nodes.append(_copy_node(move, {source: _move_operand(operand, source, function, nodes)}))
+    return nodes[-1]
+
+
+def _copy_node(node: Node, operands: dict[Node, Node]) -> Node:
+    """Return a node that computes what a node does, from other operands."""
+    args, kwargs = map_leaves(lambda a: Ref(operands[a.node], 0) if is_ref(a) else a, (node.args, node.kwargs))
+    given = map_leaves(lambda a: a.node.op if is_ref(a) else a, (args, kwargs))
+    return Node(run_op(node.op.func, *given, node.op.site), args, kwargs, shift=node.shift)
 
 
 def is_elementwise(node: Node) -> bool:
