@@ -6,7 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch import operations
 from nwcompile.frontend.torch.operators import assemble, connect
 from nwcompile.frontend.torch.operators.parts import Part
@@ -227,6 +227,16 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
     monkeypatch.setattr(Part, "read_neurons", lambda *_: 1 / 0)
     with pytest.raises(ModelError, match=r"^'1': nwcompile fails on LIFLayer \(ZeroDivisionError.*please report it$"):
         nw.from_torch(module, spike_tensor(2, 3, 8))
+
+
+def test_layers_that_nwcompile_fails_on_are_read_as_hand_written_ones_with_a_warning(monkeypatch):
+    module, x = sequential(torch.nn.Linear(8, 4), lif(4)), spike_tensor(2, 3, 8)
+    monkeypatch.setattr(Part, "read_neurons", lambda *_: 1 / 0)
+    with pytest.warns(NwWarning, match=r"^'1': nwcompile fails on LIFLayer .*; all layers were read as hand-written"):
+        network = nw.from_torch(module, x)
+    monkeypatch.undo()
+    wanted, has = (nw.simulate(one, x.numpy()).spikes for one in (nw.from_torch(module, x), network))
+    np.testing.assert_array_equal(*(spikes[list(spikes)[0]] for spikes in (wanted, has)))
 
 
 def test_from_torch_passes_on_what_it_refuses_while_it_records(monkeypatch):

@@ -25,6 +25,7 @@ from nwcompile.frontend.torch.modules import (
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, find_half_precision, import_operators
 from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
+from nwcompile.frontend.torch.operators.ops import CrashError
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
 from nwcompile.frontend.torch.operators.readout import compare_layers, find_factor, name_dtype
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
@@ -146,6 +147,8 @@ def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: 
             return known
         leads = (known.lead,) if isinstance(known, Imported) else leads
     inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
+    if isinstance(known, CrashError) and isinstance(inner, Imported):
+        warn_user(f"{known}; all layers were read as hand-written ones instead, with the same spikes")
     if known is None or isinstance(inner, Imported):
         return inner
     is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
@@ -275,7 +278,7 @@ def _import_or_refuse(
         code = DIFFERENT_STEPS if isinstance(e, DifferentStepsError) else UNSUPPORTED
         return type(e)(str(e), code=code) if parts and e.code == HAND_WRITTEN else e
     except Exception as e:
-        error = ModelError(f"nwcompile fails on the module's operators ({type(e).__name__}: {e}); please report it")
+        error = CrashError(f"nwcompile fails on the module's operators ({type(e).__name__}: {e}); please report it")
         error.__cause__ = e
         return error
 

@@ -15,7 +15,7 @@ from nwcompile.frontend.torch.operators.builtin import recognize_neuron
 from nwcompile.frontend.torch.operators.connect import Connector, is_binary
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_operand_nodes, run_node
 from nwcompile.frontend.torch.operators.neurons import WEIGHTED, Region, build_program, drop_ones, find_regions
-from nwcompile.frontend.torch.operators.ops import Op, is_op
+from nwcompile.frontend.torch.operators.ops import CrashError, Op, is_op
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.roll import find_users
 from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol, with_shape
@@ -181,7 +181,7 @@ class Assembler:
             raise
         except Exception as e:
             what = f"{type(part.module).__name__} ({type(e).__name__}: {e})"
-            raise ModelError(f"{part.name!r}: nwcompile fails on {what}; please report it") from e
+            raise CrashError(f"{part.name!r}: nwcompile fails on {what}; please report it") from e
 
     def _is_of_states(self, region: Region) -> bool:
         """Return whether a region only follows states of known layers, after which the host computes."""

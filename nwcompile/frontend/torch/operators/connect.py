@@ -21,7 +21,7 @@ from nwcompile.frontend.torch.operations import (
 )
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
-from nwcompile.frontend.torch.operators.ops import is_op
+from nwcompile.frontend.torch.operators.ops import CrashError, is_op
 from nwcompile.frontend.torch.operators.roll import FED
 from nwcompile.frontend.torch.operators.step_rules import NO_STATISTICS
 from nwcompile.frontend.torch.operators.unroll import NO_MAP
@@ -171,7 +171,7 @@ class Connector:
             raise
         except Exception as e:
             text = f"{site}: nwcompile fails on torch's {name} ({type(e).__name__}: {e}); please report it"
-            raise ModelError(text) from e
+            raise CrashError(text) from e
         raise self._refuse(node)
 
     def _refuse(self, node: Node) -> ModelError:

@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from nwcompile.errors import ModelError
+
 aten = torch.ops.aten
 CHOICES = ("where", "masked_fill")
 NEVER = -1  # step of an operator that depends on no step
 PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
+
+
+class CrashError(ModelError):
+    """An exception in nwcompile's own code."""
 
 
 class Frame(NamedTuple):

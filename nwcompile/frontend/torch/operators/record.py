@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.kinds import find_kind
 from nwcompile.frontend.torch.operators.ops import (
+    CrashError,
     Frame,
     Op,
     Site,
@@ -248,7 +249,7 @@ class OperatorRecorder(TorchDispatchMode):
             raise
         except Exception as e:
             text = f"{site}: nwcompile fails on torch's {name} ({type(e).__name__}: {e}); please report it"
-            raise ModelError(text) from e
+            raise CrashError(text) from e
 
     def _record_call(self, func, args: tuple, kwargs: dict, given: Any, result, site: Site) -> Any:
         """Record an operator; `given` are its arguments with operators instead of tensors."""
