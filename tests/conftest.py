@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import get_ident
+from time import time
 
 import pytest
 from hypothesis import Phase, settings
@@ -68,6 +69,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if IS_LONG and IS_WHOLE else ():
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip long tests after the time that LONG_UNTIL names, in seconds since 1970: CI has 45 minutes on any machine."""
+    if time() > float(os.environ.get("LONG_UNTIL", "inf")) and item.get_closest_marker("long"):
+        pytest.skip("no time is left for more long tests")
 
 
 def stored(pattern: str, *known: str) -> list[str]:
