@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import torch
@@ -25,9 +26,10 @@ from nwcompile.frontend.torch.modules import (
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, find_half_precision, import_operators
 from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
+from nwcompile.frontend.torch.operators.batch_size import FittedSizes, name_samples
 from nwcompile.frontend.torch.operators.ops import CrashError
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
-from nwcompile.frontend.torch.operators.readout import compare_layers, find_factor, name_dtype
+from nwcompile.frontend.torch.operators.readout import compare_layers, find_factor, is_close, name_dtype
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
 from nwcompile.frontend.torch.readouts import Tries, run_samples
@@ -75,7 +77,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     The last linear maps with weights become layers that never fire and whose membrane is the map's result. What the
     module computes after its layers is `Network.readout`, for its first result (docs/readouts.md). An NwWarning names
     each part of the result that is neither in the outputs nor read out; `Network.left_out` keeps the sentence.
-    torch.compile, DataParallel and DistributedDataParallel are unwrapped.
+    torch.compile, DataParallel and DistributedDataParallel are unwrapped. If the code names a number of samples, as in
+    `torch.zeros(batch_size, 128)`, that of the input takes its place.
 
     Layers have the names of their module paths, junctions that of the linear map whose result they hold. In a plain
     torch.nn.Sequential, only the spikes of a layer's `(spikes, mem)` are passed on. The module stays unchanged, except
@@ -94,12 +97,65 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
-    network = _import_repeated(module, x, layout) if relu is None and layout != "B" else None
-    network = _import_module(module, x, example_input, layout, relu)[1] if network is None else network
+    has_one = np.shape(example_input)[layout.index("B")] == 1  # which a module of a fixed number may repeat
+    size = _find_batch_size(module, x, layout) if has_one else 0
+    try:
+        network = _import_sized(module, x, example_input, layout, relu, size)
+    except ModelError:
+        size = 0 if has_one else _find_batch_size(module, x, layout)
+        if not size:
+            raise
+        network = _import_sized(module, x, example_input, layout, relu, size)
     return replace(network, real_example=bool((x != x.trunc()).any()))
 
 
 Result = Imported | ModelError | ModuleFailedError
+
+
+def _import_sized(
+    module: torch.nn.Module, x: torch.Tensor, example_input, layout: str, relu: NeuronSpec | None, size: int
+) -> Network:
+    """Return the network of a module whose code names `size` samples, or none if it is 0."""
+    with name_samples(size):
+        network = _import_repeated(module, x, layout) if relu is None and layout != "B" else None
+        return _import_module(module, x, example_input, layout, relu)[1] if network is None else network
+
+
+def _find_batch_size(module: torch.nn.Module, x: torch.Tensor, layout: str) -> int:
+    """Return the number of samples that a module's code names, if it runs on no other; else 0.
+
+    That is a size of a tensor in the code. With another number in its place, the module must give the same result.
+    """
+    for lead in _possible_leads(module, layout):
+        with FittedSizes(0, 0) as sizes:
+            run_samples(module, x[:1], lead)
+        few = next(n for n in count(2) if n not in sizes.seen)
+        for size in sorted(n for n in sizes.seen if n > 1):
+            if _takes_samples(module, x, lead, few):
+                return 0
+            whole = run_samples(module, _repeat_samples(x, size), lead)
+            with name_samples(size):
+                alone = run_samples(module, x[:1], lead)
+                if _takes_samples(module, x, lead, few) and _is_first_sample(alone, whole):
+                    return size
+    return 0
+
+
+def _takes_samples(module: torch.nn.Module, x: torch.Tensor, lead: str, n_samples: int) -> bool:
+    """Return whether a module gives each of several samples a result, and the first one the same as alone."""
+    return _is_first_sample(*(run_samples(module, _repeat_samples(x, n), lead) for n in (1, n_samples)))
+
+
+def _repeat_samples(x: torch.Tensor, n_samples: int) -> torch.Tensor:
+    return torch.cat([x] * -(-n_samples // len(x)))[:n_samples]
+
+
+def _is_first_sample(alone: torch.Tensor | None, whole: torch.Tensor | None) -> bool:
+    """Return whether a result for one sample is the first part of that for several, along some axis."""
+    if alone is None or whole is None or alone.ndim != whole.ndim:
+        return False
+    axes = [k for k, (a, b) in enumerate(zip(alone.shape, whole.shape, strict=True)) if a != b]
+    return len(axes) == 1 and is_close(whole.narrow(axes[0], 0, alone.shape[axes[0]]).double(), alone.double())
 
 
 def _import_repeated(module: torch.nn.Module, short: torch.Tensor, layout: str) -> Network | None:

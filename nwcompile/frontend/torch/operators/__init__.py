@@ -2,6 +2,7 @@
 
 step                                                 function               file
 run the module                                       record_run             runs.py
+a number of samples in the module's code             FittedSizes            batch_size.py
 record its operators                                 OperatorRecorder       record.py, ops.py, own_operators.py
 one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
 the operators that every step repeats                roll_steps             roll.py

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kinds import fit_batch
 from nwcompile.frontend.torch.modules import Stepwise, preserve_state
+from nwcompile.frontend.torch.operators.batch_size import fit_run
 from nwcompile.frontend.torch.operators.ops import Op, aten, is_op, run_op
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.record import OperatorRecorder, list_states
@@ -36,6 +37,11 @@ def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tup
     """Return the function to record, and its input, whose steps are on axis `TIME_AXES[lead]`."""
     for part in module.modules():
         fit_batch(part, len(sample))
+    run, given = _order_axes(module, sample, lead)
+    return fit_run(run, len(sample)), given
+
+
+def _order_axes(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor]:
     if lead == "once":
         return module, sample[:, 0].contiguous()
     if "*" in lead:
