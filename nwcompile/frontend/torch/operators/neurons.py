@@ -157,8 +157,8 @@ def _move_operand(operand: Node, move: Node, function: Node, nodes: list[Node]) 
 def _copy_node(node: Node, operands: dict[Node, Node]) -> Node:
     """Return a node that computes what a node does, from other operands."""
     args, kwargs = map_leaves(lambda a: Ref(operands[a.node], 0) if is_ref(a) else a, (node.args, node.kwargs))
-    given = map_leaves(lambda a: a.node.op if is_ref(a) else a, (args, kwargs))
-    return Node(run_op(node.op.func, *given, node.op.site), args, kwargs, shift=node.shift)
+    plain, named = map_leaves(lambda a: a.node.op if is_ref(a) else a, (args, kwargs))
+    return Node(run_op(node.op.func, plain, named, node.op.site), args, kwargs, shift=node.shift)
 
 
 def is_elementwise(node: Node) -> bool:
