@@ -11,7 +11,6 @@ from nwcompile.cost.neuron_program import state_words
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.ir import resources
 from nwcompile.ir.flat import cores_of_sources
-from nwcompile.ir.network import Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
@@ -232,15 +231,6 @@ def test_training_in_integers_refuses_several_inputs():
     text = "its neurons have 2 inputs, and quantization-aware training takes one; train the network in float"
     with pytest.raises(nw.ModelError, match=text):
         nw.nn.quantize_aware(Cell(10, 16), SPINNAKER2, torch.ones(1, 4, 10))
-
-
-def test_gpu_refuses_several_inputs():
-    pytest.importorskip("triton")
-    from nwcompile.sim.sequence.cuda.programs import GpuProgram
-
-    text = "layer 'a': its neurons have 3 inputs, and programs on a GPU have one; use device='cpu'"
-    with pytest.raises(nw.BackendError, match=text):
-        GpuProgram(Node("a", (4,), multiplied()), torch.device("cpu"))
 
 
 def test_gates_with_fine_weights_send_the_spikes_of_torch(gated):

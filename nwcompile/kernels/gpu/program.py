@@ -54,6 +54,15 @@ def read_rows(array, at, distance, lanes, N: tl.constexpr):
 
 
 @triton.jit
+def widen(sums, bits, number: tl.constexpr):
+    """Convert sums to the program's numbers, shifted left if they are whole."""
+    x = sums.to(number)
+    if number != tl.float32:
+        x = x << bits
+    return x
+
+
+@triton.jit
 def is_still(still, states, N_STATES: tl.constexpr):
     """Whether neurons of `still`, which rest while all their states are 0, are at rest."""
     for s in tl.static_range(N_STATES):
@@ -76,7 +85,7 @@ def select_tensors(truth, yes, no, N: tl.constexpr):
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "kept", "updates"],  # slices of tensors
 )  # fmt: skip
 def scan(
-    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits; or float32
+    drive,  # int32 | int64 [sample, step, input, neuron], to be shifted left by drive_bits; or float32
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
     given,  # int32 | int64 | float32 [parameter, neuron]
     entries,  # as `given`, [entry]: of all tables
@@ -88,12 +97,12 @@ def scan(
     updates,  # int32 [step, neuron]: added to if COUNTS
     n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
     out_sample, kept_sample,
-    STEP: tl.constexpr, N_GIVEN: tl.constexpr, N_STATES: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr,
-    TOUCHED: tl.constexpr, RESUMES: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
+    STEP: tl.constexpr, N_GIVEN: tl.constexpr, N_STATES: tl.constexpr, N_INPUTS: tl.constexpr, KEEPS: tl.constexpr,
+    COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
-    Input is loaded AHEAD steps before its use.
+    The first input is loaded AHEAD steps before its use.
     """
     number: tl.constexpr = given.dtype.element_ty
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -108,6 +117,7 @@ def scan(
     if COUNTS:
         still = tl.load(rests + neuron, mask=lanes, other=0) != 0
     drive_at = drive + sample * drive_sample + neuron
+    now_at = drive_at
     touched_at = touched + sample * touched_sample + neuron * touched_neuron
     out_at = sample * out_sample + neuron
     kept_at = sample * kept_sample + neuron
@@ -127,9 +137,10 @@ def scan(
                     updated = updated | (events[k] != 0)
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
-            x = sums[k].to(number)
-            if number != tl.float32:
-                x = x << drive_bits
+            x = (widen(sums[k], drive_bits, number),)
+            for i in tl.static_range(1, N_INPUTS):
+                x = x + (widen(tl.load(now_at + i * n, mask=now, other=0), drive_bits, number),)
+            now_at += drive_step
             following, sent = STEP(numbers, entries, states, x)
             states = select_tensors(now, following, states, N_STATES) if RESUMES and AHEAD > 1 else following
             tl.store(spikes + out_at, sent, mask=now)

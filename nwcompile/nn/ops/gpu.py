@@ -203,7 +203,7 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
     sizes = n_samples * n, n, n_steps, 0
     strides = *_read_strides(x), 0, 0, 0, sent.stride(0), 0
     form = {"STEP": build_gpu_module(structure).step, "N_GIVEN": len(given), "N_STATES": len(state), **launch}
-    form |= {"KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": True}
+    form |= {"N_INPUTS": 1, "KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": True}
     _start_kernel(program_kernel.scan, current, n_programs, *inputs, *sizes, *strides, **form)
     return sent
 

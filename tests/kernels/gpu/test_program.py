@@ -10,6 +10,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, State
 from nwcompile.kernels.cores.programs.build import build_gpu_module  # noqa: E402
 from nwcompile.kernels.gpu.program import scan  # noqa: E402
 from tests.kernels.gpu.harness import PROCESSORS, compiled, is_whole  # noqa: E402
+from tests.made.gated_neurons import multiplied  # noqa: E402
 from tests.made.neuron_programs import adaptive, every_operation  # noqa: E402
 from tests.made.random_neurons import FLOAT  # noqa: E402
 
@@ -18,15 +19,16 @@ SCALARS = ("n_lanes", "n", "n_steps", "drive_bits", "drive_sample", "drive_step"
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("number, all_of_it", [("*i32", False), ("*i64", True)])
+@pytest.mark.parametrize("number, all_of_it", [("*i32", False), ("*i64", True), ("*i32", None)])
 def test_a_program_compiles_to_whole_numbers_in_registers(number, all_of_it, processor):
-    program = every_operation() if all_of_it else adaptive.program()
+    """All operations and all that a scan can do; neither; a program of three inputs."""
+    program = multiplied() if all_of_it is None else every_operation() if all_of_it else adaptive.program()
     types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept"), number)
     types |= {"touched": "*u8", "rests": "*u8", "spikes": "*i32", "updates": "*i32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
         "STEP": build_gpu_module(program.structure).step, "N_GIVEN": len(program.parameters),
-        "N_STATES": len(program.states), "AHEAD": 1 if all_of_it else 2, "BLOCK": 32,
-        **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED", "RESUMES"), all_of_it),
+        "N_STATES": len(program.states), "N_INPUTS": len(program.inputs), "AHEAD": 1 if all_of_it else 2, "BLOCK": 32,
+        **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED", "RESUMES"), bool(all_of_it)),
     }  # fmt: skip
     found = compiled(scan, types, constants, processor, warps=1)
     assert all(map(is_whole, found.instructions)) and found.fused == [] and not found.spills
@@ -38,8 +40,8 @@ def test_a_float_program_compiles_without_fused_operations(processor):
     types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept", "spikes"), "*fp32")
     types |= {"touched": "*fp32", "rests": "*fp32", "updates": "*fp32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
-        "STEP": build_gpu_module(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 2, "BLOCK": 32,
-        "RESUMES": True, **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED"), False),
+        "STEP": build_gpu_module(program.structure).step, "BLOCK": 32, "AHEAD": 2, "RESUMES": True,
+        **dict.fromkeys(("N_GIVEN", "N_STATES", "N_INPUTS"), 1), **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED"), False),
     }  # fmt: skip
     found = compiled(scan, types, constants, processor, warps=1)
     assert found.fused == [] and not found.spills

@@ -26,6 +26,7 @@ from nwcompile.sim.sequence.cuda import device, synapses
 from nwcompile.sim.sequence.cuda import neurons as gpu_neurons
 from nwcompile.sim.sequence.cuda.inference import Inference
 from nwcompile.sim.sequence.run import SequenceMachine, layer_groups
+from tests.made.gated_neurons import gated_neurons, multiplied, switched
 from tests.made.nets import FIXED, conv_net, dense_net, integers, sparse_edge
 from tests.made.neuron_programs import adaptive, every_operation, integrator
 from tests.made.random_neurons import curved_input, curved_network, curved_neurons, float_neurons, whole_neurons
@@ -63,7 +64,7 @@ def agrees(network: Network, x: np.ndarray) -> None:
         assert np.array_equal(updates[name], counted[name]), name
 
 
-@pytest.mark.parametrize("neurons", [specs, whole_neurons])
+@pytest.mark.parametrize("neurons", [specs, whole_neurons, gated_neurons])
 @settings(
     max_examples=int(os.environ.get("CUDA_EXAMPLES", "3")),
     deadline=None,
@@ -280,6 +281,19 @@ def test_cuda_programs_in_a_loop_with_built_in_neurons(delay):
         Dense("m", "out", integers((3, 4), 4)),
     ]
     agrees(Network.from_arrays(layers, edges, {"in": 5}), spikes_in(2, 5 * delay, 5, high=3))
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_cuda_neurons_of_several_inputs(is_loop):
+    """All kinds of connections into two and three inputs of 12 neurons; events at any input count once."""
+    edges = [
+        Conv2d("in", "a", integers((6, 2, 3, 3), 0, -4, 5), padding=1),
+        sparse_edge("a", "b", 12, 24, 40, delay=2),
+    ]
+    if is_loop:
+        edges += [Dense("a", "b", integers((24, 12), 1) * 2), Dense("b", "a", integers((36, 12), 2), delay=1)]
+    network = Network.from_arrays({"a": (multiplied(), (2, 2, 3)), "b": (switched(20), 12)}, edges, {"in": (2, 2, 3)})
+    agrees(network, spikes_in(2, 13, 2, 2, 3, low=-1))
 
 
 @settings(

@@ -138,7 +138,7 @@ from nwcompile.kernels.gpu.program import modulo, saturate, shr0, sign, table
 
 
 @triton.jit
-def step(given, entries, states, x):
+def step(given, entries, states, sums):
 {step}
 '''
 
@@ -257,15 +257,16 @@ def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, n_i
 
 
 def triton_source_of(structure: tuple) -> str:
-    """The Triton module of a program: `step(given, entries, states, x)` for `kernels.gpu.program.scan`.
+    """The Triton module of a program: `step(given, entries, states, sums)` for `kernels.gpu.program.scan`.
 
-    given, states: tuples of tensors of the type of `x`, one per parameter and state; entries: pointer to those of all
-    tables. `step` returns the tuple of the next states, and the output.
+    given, states, sums: tuples of tensors of one type, one per parameter, state and input; entries: pointer to those of
+    all tables. `step` returns the tuple of the next states, and the output.
     """
-    is_fixed, n_parameters, operations, states, output, *_ = structure
+    is_fixed, n_parameters, operations, states, output, _, n_inputs = structure
     dialect = TRITON if is_fixed else TRITON_FLOAT
     lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
     lines += [f"s{i} = states[{i}]" for i in range(len(states))]
+    lines += [f"x{k or ''} = sums[{k}]" for k in range(n_inputs)]
     lines += operation_lines(operations, dialect)
     following = "".join(f"{becomes}, " for becomes in next_states(states, dialect))
     lines.append(f"return ({following}), {dialect.operand(output)}")

@@ -121,7 +121,7 @@ class Inference:
             neurons = self.neurons[name]
             largest = sum(e.synapses.row_sum * max(-ranges[e.source][0], ranges[e.source][1]) for e in edges[name])
             verify_sum(f"layer {name!r}", neurons.largest_drive(largest), INT64)
-            drives[name] = Drive((*shape, neurons.n), self.device, largest, counts)
+            drives[name] = Drive((*shape, neurons.node.n_sums), self.device, largest, counts)
             for edge in edges[name]:
                 if edge.source not in names:
                     drives[name].add_edge(edge, sources[edge.source], slice(0, shape[1]))
@@ -172,9 +172,9 @@ def _advance_group(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_st
 
 
 class Drive:
-    """Input of a layer: sums [sample, step, neuron], to be shifted left by `bits`, and events.
+    """Input of a layer: sums [sample, step, sum], to be shifted left by `bits`, and events.
 
-    `largest` bounds the shifted sums. Events are uint8 [sample, step, neuron or 1], and only present with `counts`.
+    `largest` bounds the shifted sums. Events are uint8 [sample, step, sum or 1], and only present with `counts`.
     """
 
     def __init__(self, shape: tuple[int, int, int], device: torch.device, largest: int, counts: bool):

@@ -16,11 +16,6 @@ class GpuProgram:
     """A layer's program in the form that the kernel takes."""
 
     def __init__(self, node: Node, device: torch.device):
-        if node.n_inputs > 1:
-            raise BackendError(
-                f"layer {node.name!r}: its neurons have {node.n_inputs} inputs, and programs on a GPU have one; use "
-                "device='cpu'"
-            )
         self.node, self.n, self.device = node, node.n_neurons, device
         self.program = node.neuron
         self.rests = torch.from_numpy(stays_at_rest(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
@@ -81,8 +76,10 @@ class ProgramScan:
         return {name: self.kept[:, :, s] for s, name in enumerate(self.neurons.program.state_names)}
 
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
-        """Run these steps on their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
-        n_samples, n_steps, n = sums.shape
+        """Run these steps on their sums [sample, step, sum], to be shifted by `bits`, and events, if any."""
+        n_samples, n_steps, n = *sums.shape[:2], self.neurons.n
+        if touched is not None and touched.shape[2] > n:  # one update for events at any input
+            touched = touched.unflatten(2, (-1, n)).amax(2)
         given, entries, initial = self.neurons.number_tensors(self.is_wide)
         events, strides = given_events(sums, touched, self.spikes)
         out, kept = self.spikes[:, steps], self.kept[:, steps]
@@ -110,6 +107,7 @@ class ProgramScan:
             STEP=build_gpu_module(self.neurons.program.structure).step,
             N_GIVEN=len(given),
             N_STATES=self.n_states,
+            N_INPUTS=self.neurons.node.n_inputs,
             KEEPS=self.keeps,
             COUNTS=self.counts,
             TOUCHED=self.counts and touched is not None,

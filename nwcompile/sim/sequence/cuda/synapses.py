@@ -28,7 +28,7 @@ def build_synapses(connection: Connection, source: Node, target: Node, device: t
         return DenseSynapses(connection, device, name)
     if isinstance(connection, Conv2d):
         return ConvSynapses(connection, source, device, name)
-    return SparseSynapses(connection, target.n_neurons, device, name)
+    return SparseSynapses(connection, target.n_sums, device, name)
 
 
 class DenseSynapses:
