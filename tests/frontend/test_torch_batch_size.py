@@ -70,6 +70,26 @@ class TimeFirst(Fixed):
         return x.transpose(0, 1).reshape(T, self.n, -1)[t]
 
 
+class Kept(Fixed):
+    """The states are set before the module runs."""
+
+    def __init__(self, n=B):
+        super().__init__(n)
+        self.v, self.w, self.total = (torch.zeros(n, size) for size in (N, N_OUT, N_OUT))
+
+    def forward(self, x):
+        v, w, total = self.v, self.w, self.total
+        for t in range(T):
+            v = 0.8 * v + self.fc(x[:, t])
+            z = spike(v)
+            v = v * (1 - z)
+            w = 0.9 * w + self.out(z)
+            o = spike(w)
+            w = w - 0.5 * o
+            total = total + o
+        return total / T
+
+
 class OfFramework(Fixed):
     """A layer of nwcompile between neurons of one's own."""
 
@@ -82,7 +102,7 @@ class OfFramework(Fixed):
         return super().forward(spikes[..., :N_IN])
 
 
-STYLES = (Fixed, Viewed, Reshaped, Filled, Sized, TimeFirst, OfFramework)
+STYLES = (Fixed, Viewed, Reshaped, Filled, Sized, TimeFirst, Kept, OfFramework)
 
 
 @pytest.mark.parametrize("n", [B, N])  # as many as neurons, too
@@ -100,9 +120,10 @@ def test_a_module_of_a_fixed_number_of_samples_is_a_network_of_one(style, n):
     np.testing.assert_allclose(result.reshape(n, -1, N_OUT).mean(1), expected, 1e-6)  # of all steps, or their mean
 
 
+@pytest.mark.parametrize("style", [Fixed, Kept])
 @pytest.mark.parametrize("n_given", [1, 3])
-def test_the_example_may_have_another_number_of_samples_than_the_code(n_given):
-    network = nw.from_torch(Fixed(32).eval(), spike_tensor(n_given, T, N_IN))
+def test_the_example_may_have_another_number_of_samples_than_the_code(style, n_given):
+    network = nw.from_torch(style(32).eval(), spike_tensor(n_given, T, N_IN))
     assert sum(network.node(name).n_neurons for name in network.layers) == N + N_OUT
 
 

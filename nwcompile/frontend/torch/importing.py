@@ -26,7 +26,7 @@ from nwcompile.frontend.torch.modules import (
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.operators import Imported, ModuleFailedError, find_half_precision, import_operators
 from nwcompile.frontend.torch.operators.assemble import NO_NEURONS
-from nwcompile.frontend.torch.operators.batch_size import FittedSizes, name_samples
+from nwcompile.frontend.torch.operators.batch_size import FittedSizes, list_equal_rows, name_samples
 from nwcompile.frontend.torch.operators.ops import CrashError
 from nwcompile.frontend.torch.operators.parts import LayoutError, LostStateError, find_parts
 from nwcompile.frontend.torch.operators.readout import compare_layers, find_factor, is_close, name_dtype
@@ -124,13 +124,16 @@ def _import_sized(
 def _find_batch_size(module: torch.nn.Module, x: torch.Tensor, layout: str) -> int:
     """Return the number of samples that a module's code names, if it runs on no other; else 0.
 
-    That is a size of a tensor in the code. With another number in its place, the module must give the same result.
+    That is a size of a tensor in the code, or of a state. With another number in its place, the module must give the
+    same result.
     """
+    kept = {len(getattr(part, name)) for part, name in list_equal_rows(module)}
     for lead in _possible_leads(module, layout):
         with FittedSizes(0, 0) as sizes:
             run_samples(module, x[:1], lead)
-        few = next(n for n in count(2) if n not in sizes.seen)
-        for size in sorted(n for n in sizes.seen if n > 1):
+        seen = sizes.seen | kept
+        few = next(n for n in count(2) if n not in seen)
+        for size in sorted(n for n in seen if n > 1):
             if _takes_samples(module, x, lead, few):
                 return 0
             whole = run_samples(module, _repeat_samples(x, size), lead)

@@ -57,11 +57,25 @@ def name_samples(named: int) -> Iterator[None]:
         _named.reset(token)
 
 
-def fit_run(run: Callable, n_samples: int) -> Callable:
-    """Return a function that runs a module on this number of samples."""
+def list_equal_rows(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
+    """Return parts and names of the tensors that a module keeps with several equal rows: states of several samples."""
+    return [
+        (part, name)
+        for part in module.modules()
+        for name, value in {**vars(part), **part._buffers}.items()
+        if isinstance(value, torch.Tensor) and value.ndim > 1 and len(value) > 1 and bool((value == value[:1]).all())
+    ]
+
+
+def fit_run(module: torch.nn.Module, run: Callable, n_samples: int) -> Callable:
+    """Return a function that runs a module on this number of samples; its states now have as many."""
     named = _named.get()
     if not named:
         return run
+    for part, name in list_equal_rows(module):
+        value = getattr(part, name)
+        if len(value) == named:
+            setattr(part, name, value[:1].repeat(n_samples, *[1] * (value.ndim - 1)))
 
     def run_fitted(given: torch.Tensor) -> Any:
         with FittedSizes(named, n_samples):

@@ -38,7 +38,7 @@ def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tup
     for part in module.modules():
         fit_batch(part, len(sample))
     run, given = _order_axes(module, sample, lead)
-    return fit_run(run, len(sample)), given
+    return fit_run(module, run, len(sample)), given
 
 
 def _order_axes(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor]:
