@@ -65,6 +65,11 @@ class Sized(Fixed):
         return self.fc.weight.new_zeros(size=(self.n, n_neurons))
 
 
+class Repeated(Fixed):
+    def start(self, n_neurons):
+        return torch.zeros(n_neurons).repeat(self.n, 1)
+
+
 class TimeFirst(Fixed):
     def read(self, x, t):
         return x.transpose(0, 1).reshape(T, self.n, -1)[t]
@@ -102,7 +107,7 @@ class OfFramework(Fixed):
         return super().forward(spikes[..., :N_IN])
 
 
-STYLES = (Fixed, Viewed, Reshaped, Filled, Sized, TimeFirst, Kept, OfFramework)
+STYLES = (Fixed, Viewed, Reshaped, Filled, Sized, Repeated, TimeFirst, Kept, OfFramework)
 
 
 @pytest.mark.parametrize("n", [B, N])  # as many as neurons, too

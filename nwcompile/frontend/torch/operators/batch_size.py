@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 SIZED = frozenset(
     (
         "zeros", "ones", "full", "empty", "rand", "randn", "new_zeros", "new_ones", "new_full", "new_empty", "view",
-        "reshape", "expand",
+        "reshape", "expand", "repeat",
     )
 )  # fmt: skip  # functions that take the sizes of their result
 N_LEADING = 2  # sizes among which the samples are: [B, ...] or [T, B, ...]
@@ -41,6 +41,8 @@ class FittedSizes(TorchFunctionMode):
 
     def _fit(self, sizes: Sequence[int]) -> list[int]:
         leading, rest = list(sizes[:N_LEADING]), sizes[N_LEADING:]
+        if len(leading) < N_LEADING:  # entries of one sample
+            return leading
         self.seen |= set(leading)
         if self.named in leading:
             leading[leading.index(self.named)] = self.n_samples
