@@ -7,6 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch import importing
 from nwcompile.frontend.torch.operators import import_operators, own_operators
 from tests.frontend.frameworks import framework
 from tests.made.spikes import spike_tensor
@@ -409,3 +410,45 @@ def test_result_that_no_input_changes_is_named():
 
     with pytest.warns(NwWarning, match="the import left out a result that no input changes"):
         nw.from_torch(Net(), spike_tensor(2, 8, N_IN))
+
+
+def scaled_product(fed, gate, _):
+    return 0.5 * (torch.sigmoid(gate) * 3 * fed)
+
+
+def membranes(fed, _, is_curved):
+    v, sent = torch.zeros_like(fed[:, 0]), []
+    for t in range(fed.shape[1]):
+        v = 0.5 * v + fed[:, t]
+        sent.append(torch.tanh(v) if is_curved else v)
+    return torch.stack(sent, 1)
+
+
+@pytest.mark.parametrize("make", [scaled_product, membranes])
+@pytest.mark.parametrize("is_curved", [False, True])
+def test_known_layers_take_numbers_of_own_neurons(make, is_curved, monkeypatch):
+    """Read as a known layer, whose inside is not looked into."""
+
+    class Fed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.gate = torch.nn.Linear(6, 8), torch.nn.Linear(6, 8)
+            self.lif = nn.LIFLayer(8, 4e-3, 0.3, "subtraction", 1e-3)
+
+        def forward(self, x):
+            return self.lif(make(self.fc(x), self.gate(x), is_curved))[0]
+
+    tried = importing._import_or_refuse
+
+    def refuse_inside(module, x, lead, relu, looks_inside):
+        return ModelError("not looked into") if looks_inside else tried(module, x, lead, relu, looks_inside)
+
+    monkeypatch.setattr(importing, "_import_or_refuse", refuse_inside)
+    module, x = Fed().eval(), spike_tensor(3, 10, 6)
+    network = nw.from_torch(module, x)
+    nn.prepare_net(module)
+    with torch.no_grad():
+        expected = module(x).numpy()
+    assert len(network.layers) == 2 and 0 < expected.mean() < 1
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["lif"], expected)

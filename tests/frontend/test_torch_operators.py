@@ -494,7 +494,7 @@ class OfThree(Loop):
     """A module that is written for a batch of three samples."""
 
     def forward(self, x):
-        return super().forward(x.view(3, STEPS, N_IN))
+        return super().forward(torch.stack([x[0], x[1], x[2]]))
 
 
 PLACE = r"test_torch_operators\.py:\d+: "
@@ -539,7 +539,7 @@ PLACE = r"test_torch_operators\.py:\d+: "
             lambda: OfThree(leaky),
             "the module fails on one sample of the example, on which its neurons are looked for: with all steps, "
             + PLACE
-            + "RuntimeE",
+            + "IndexE",
         ),
     ],
 )
@@ -609,6 +609,28 @@ def test_states_that_start_as_numbers_may_enter_any_operator():
             return torch.stack(sent, 1)
 
     verify_import(Complementary(leaky))
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda v: (v > 0) * torch.div(v, 0.5, rounding_mode="trunc"),
+        lambda v: torch.sign(v) * (v.abs() > 0.5),
+        lambda v: (v > 1.0) & (v < 3.0),
+    ],
+)
+def test_a_last_layer_whose_spikes_are_made_of_truth_values_fires(count):
+    def step(v, x):
+        v = 0.5 * v + x
+        spikes = count(v).float()
+        return v - 0.5 * spikes, count(v)
+
+    class Counts(Loop):
+        def forward(self, x):
+            return super().forward(x).float()
+
+    network = verify_import(Counts(step))
+    assert network.node(network.outputs[0]).neuron.fires
 
 
 def test_gates_that_are_split_from_weights_of_a_state_are_followed():

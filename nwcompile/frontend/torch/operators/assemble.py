@@ -127,7 +127,9 @@ class Assembler:
 
     def _build_network(self) -> Network:
         named = list(zip(_name_layers(self.regions, self.graph), self.regions, strict=True))
+        taken = find_operand_nodes(self.fed.values())  # by layers that are not looked into
         for name, region in named:
+            region.fires |= region.result in taken
             if region.has_state and not self._is_of_states(region):
                 self._add_neurons(name, region)
         inside = [node for region in self.regions if region.has_state or region.fires for node in region.nodes]

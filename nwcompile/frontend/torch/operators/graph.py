@@ -44,6 +44,7 @@ class Node:
     kwargs: dict = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     shift: int = 0  # steps by which the node runs later than in the module
+    recorded: "Node | None" = None  # as the module runs it, if an equal node has taken its place
 
     def __post_init__(self):
         self._refs: tuple[Any, Any, list[Ref]] = (None, None, [])  # the arguments, and the references among them
@@ -184,14 +185,17 @@ def run_graph(
     for t in range(graph.n_steps):
 
         def find_value(ref: Ref, t: int = t) -> Any:
-            return values[ref.node, t - ref.delay]
+            place = ref.node, t - ref.delay
+            if place not in values:  # of a recorded node
+                values[place] = run_node(ref.node, find_value)
+            return values[place]
 
         for node in graph.nodes:
             with torch.no_grad():
                 if node.name == "record":
                     values[node, t] = records[node.values[t]]
                 else:
-                    values[node, t] = inputs[t] if node.name == "input" else run_node(node, find_value)
+                    values[node, t] = inputs[t] if node.name == "input" else run_node(node.recorded or node, find_value)
     return values
 
 

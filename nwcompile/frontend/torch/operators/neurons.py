@@ -30,7 +30,8 @@ from nwcompile.nn.neurons.trace import States, trace
 ERROR_CODE = "NW2307"
 WEIGHTED = ("addmm", "mm", "bmm", "convolution")
 SUMS = ("add", "sub", "rsub", "neg")
-SPLITTING = (MOVES - {"constant_pad_nd", "select_scatter", "slice_scatter"}) | {"getitem"}  # those move entries only
+JOINING = {"cat", "stack", "constant_pad_nd", "select_scatter", "slice_scatter"}  # moves that add entries
+SPLITTING = (MOVES - JOINING) | {"getitem"}
 
 
 @dataclass(eq=False)
@@ -99,19 +100,20 @@ def split_functions(graph: StepGraph) -> StepGraph:
 
     So `torch.sigmoid(gates).chunk(2, 1)` is a sigmoid of each chunk, which is a part of the neurons.
     """
-    joined = set(find_cores(graph))  # neurons with a state, and what elementwise operators compute only for them
+    fed = {node: {core} for node, core in find_cores(graph).items()}  # neurons for which alone a node computes
     for node in reversed(graph.nodes):
         users = [user for user, _ in graph.users[node]]
-        if users and is_elementwise(node) and joined.issuperset(users):
-            joined.add(node)
+        if users and node not in fed and is_elementwise(node) and all(user in fed for user in users):
+            fed[node] = set().union(*(fed[user] for user in users))
 
     def find_parts(node: Node) -> list[Node]:  # the last moves before the neurons; [] if anything else takes entries
         parts: list[Node] = []
         for user, delay in graph.users[node]:
             if user.name not in SPLITTING or len(user.refs) > 1 or delay or user in graph.returned:
                 return []
-            readers = [reader for reader, _ in graph.users[user]]
-            further = [user] if readers and joined.issuperset(readers) else find_parts(user)
+            cores = [fed.get(reader, set()) for reader, _ in graph.users[user]]
+            is_last = bool(cores) and all(cores) and len(set().union(*cores)) == 1
+            further = [user] if is_last else find_parts(user)
             if not further:
                 return []
             parts += further
@@ -119,20 +121,17 @@ def split_functions(graph: StepGraph) -> StepGraph:
 
     for function in reversed(graph.nodes):
         parts = find_parts(function) if _is_function(function) and function not in graph.returned else []
-        is_exact = all(
-            part.op.value.is_contiguous() for part in parts
-        )  # torch rounds functions of strided entries else
-        if not is_exact or not any(part.size < function.size for part in parts):
-            continue
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            if node in parts:
-                moved = {ref.node: _move_operand(ref.node, node, function, nodes) for ref in function.refs}
-                after = _copy_node(function, moved)
-                node.op, node.args, node.kwargs = after.op, after.args, after.kwargs
-            nodes.append(node)
-        nodes = [n for n in nodes if function not in find_operand_nodes([n], lambda ref: not ref.delay)]
-        return split_functions(replace(graph, nodes=nodes))
+        if any(part.size < function.size for part in parts):
+            nodes: list[Node] = []
+            for node in graph.nodes:
+                if node in parts:
+                    moved = {ref.node: _move_operand(ref.node, node, function, nodes) for ref in function.refs}
+                    after = _copy_node(function, moved)
+                    node.recorded = replace(node)  # torch rounds a function of fewer entries otherwise
+                    node.op, node.args, node.kwargs = after.op, after.args, after.kwargs
+                nodes.append(node)
+            nodes = [n for n in nodes if function not in find_operand_nodes([n], lambda ref: not ref.delay)]
+            return split_functions(replace(graph, nodes=nodes))
     return graph
 
 
@@ -249,8 +248,8 @@ def _make_regions(graph: StepGraph, nodes: list[Node]) -> list[Region]:
 
 
 def is_of_messages(node: Node, members: set[Node]) -> bool:
-    """Return whether a node is a message, or is computed from messages only."""
-    if node.is_message:
+    """Return whether a node is a message, or is computed from messages and truth values only."""
+    if node.is_message or node.dtype == torch.bool:
         return True
     refs = node.refs
     return bool(refs) and all(r.node in members and not r.delay and is_of_messages(r.node, members) for r in refs)
