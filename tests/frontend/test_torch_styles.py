@@ -493,25 +493,3 @@ def test_warnings_name_the_line_of_the_user():
         nw.from_torch(TwoInputs(), example)
     (warning,) = [w for w in caught if issubclass(w.category, NwWarning)]
     assert warning.filename == __file__
-
-
-@pytest.mark.parametrize("n_samples", [2, 4])
-def test_a_number_of_samples_in_the_code_is_refused_with_the_place(n_samples):
-    """A single sample would be computed as so many copies."""
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = torch.nn.Linear(8, 16)
-
-        def forward(self, x):
-            v, out = torch.zeros(n_samples, 16), []
-            for t in range(x.shape[1]):
-                v = 0.8 * v + self.fc(x[:, t])
-                out.append((v > 0.2).float())
-                v = v * (1 - out[-1])
-            return torch.stack(out, 1)
-
-    x = (torch.rand(n_samples, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.4).float()
-    with pytest.raises(ModelError, match=r"test_torch_styles\.py:\d+: .*a chip runs one sample at a time"):
-        nw.from_torch(Net().eval(), x)
