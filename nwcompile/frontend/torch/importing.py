@@ -133,14 +133,14 @@ def _find_batch_size(module: torch.nn.Module, x: torch.Tensor, layout: str) -> i
             run_samples(module, x[:1], lead)
         seen = sizes.seen | kept
         few = next(n for n in count(2) if n not in seen)
-        for size in sorted(n for n in seen if n > 1):
-            if _takes_samples(module, x, lead, few):
-                return 0
-            whole = run_samples(module, _repeat_samples(x, size), lead)
+        possible = sorted(n for n in seen if n > 1)
+        if possible and _takes_samples(module, x, lead, few):
+            return 0
+        for size in possible:
             with name_samples(size):
-                alone = run_samples(module, x[:1], lead)
-                if _takes_samples(module, x, lead, few) and _is_first_sample(alone, whole):
-                    return size
+                alone = run_samples(module, x[:1], lead) if _takes_samples(module, x, lead, few) else None
+            if alone is not None and _is_first_sample(alone, run_samples(module, _repeat_samples(x, size), lead)):
+                return size
     return 0
 
 

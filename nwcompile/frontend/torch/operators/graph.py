@@ -186,7 +186,7 @@ def run_graph(
 
         def find_value(ref: Ref, t: int = t) -> Any:
             place = ref.node, t - ref.delay
-            if place not in values:  # of a recorded node
+            if not ref.delay and place not in values:  # a recorded node needs it
                 values[place] = run_node(ref.node, find_value)
             return values[place]
 
