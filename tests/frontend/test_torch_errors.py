@@ -232,7 +232,7 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
 def test_layers_that_nwcompile_fails_on_are_read_as_hand_written_ones_with_a_warning(monkeypatch):
     module, x = sequential(torch.nn.Linear(8, 4), lif(4)), spike_tensor(2, 3, 8)
     monkeypatch.setattr(Part, "read_neurons", lambda *_: 1 / 0)
-    with pytest.warns(NwWarning, match=r"^'1': nwcompile fails on LIFLayer .*; all layers were read as hand-written"):
+    with pytest.warns(NwWarning, match=r"^'1': nwcompile fails on LIFLayer .*; its layers were read as hand-written"):
         network = nw.from_torch(module, x)
     monkeypatch.undo()
     wanted, has = (nw.simulate(one, x.numpy()).spikes for one in (nw.from_torch(module, x), network))

@@ -97,7 +97,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
-    has_one = np.shape(example_input)[layout.index("B")] == 1  # which a module of a fixed number may repeat
+    has_one = np.shape(example_input)[layout.index("B")] == 1  # of which a module of a fixed number gives copies
     size = _find_batch_size(module, x, layout) if has_one else 0
     try:
         network = _import_sized(module, x, example_input, layout, relu, size)
@@ -207,7 +207,7 @@ def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: 
         leads = (known.lead,) if isinstance(known, Imported) else leads
     inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
     if isinstance(known, CrashError) and isinstance(inner, Imported):
-        warn_user(f"{known}; all layers were read as hand-written ones instead, with the same spikes")
+        warn_user(f"{known}; its layers were read as hand-written ones instead")
     if known is None or isinstance(inner, Imported):
         return inner
     is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
