@@ -100,7 +100,7 @@ def split_functions(graph: StepGraph) -> StepGraph:
 
     So `torch.sigmoid(gates).chunk(2, 1)` is a sigmoid of each chunk, which is a part of the neurons.
     """
-    fed = {node: {core} for node, core in find_cores(graph).items()}  # neurons for which alone a node computes
+    fed = {node: {core} for node, core in find_cores(graph).items()}  # the neurons that alone use a node
     for node in reversed(graph.nodes):
         users = [user for user, _ in graph.users[node]]
         if users and node not in fed and is_elementwise(node) and all(user in fed for user in users):
