@@ -215,8 +215,15 @@ def one_line(e: BaseException) -> str:
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
     """Sort the choices, with the one spelled most like `word` first."""
     choices = sorted(choices)
-    best = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    return best + [c for c in choices if c not in best]
+    best = max(choices, key=lambda choice: _compare_spelling(word, choice), default="")
+    if _compare_spelling(word, best) < 0.5:
+        return choices
+    return [best, *(c for c in choices if c != best)]
+
+
+def _compare_spelling(word: str, choice: str) -> float:
+    """Return how alike two names are, from 0 to 1. `word` may also be the misspelled beginning of `choice`."""
+    return max(difflib.SequenceMatcher(None, part, word).ratio() for part in (choice, choice[: len(word)]))
 
 
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
@@ -224,7 +231,7 @@ def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     name, choices = shown(word, str), list(choices)
     listed, more = nearest_first(name, choices), ""
     if len(choices) > MOST_LISTED:
-        listed = sorted(sorted(choices), key=lambda c: -difflib.SequenceMatcher(None, c, name).ratio())[:N_NEAREST]
+        listed = sorted(sorted(choices), key=lambda choice: -_compare_spelling(name, choice))[:N_NEAREST]
         more = f" or {len(choices) - N_NEAREST} others"
     return f"unknown {kind} {name!r}; choose one of: {', '.join(listed)}{more}"
 

@@ -47,6 +47,7 @@ def run(args: Namespace) -> int:
             processes=args.processes,
             cluster=args.cluster,
             keep=None if args.keep == "none" else args.keep,
+            on_start=progress.begin,
             on_point=progress,
         )
     except KeyboardInterrupt:
@@ -75,7 +76,11 @@ class Progress:
         self.start = perf_counter()
         self.n_computed = self.n_failed = 0
         self.last = -float(SECONDS_BETWEEN_LINES)
-        self.is_terminal = sys.stderr.isatty()
+        self.is_terminal, self.has_begun = sys.stderr.isatty(), False
+
+    def begin(self, n_done: int, n_points: int) -> None:
+        """Print the number of stored points, before the first one is computed."""
+        self._print_line(f"{n_done} of {count_text(n_points, 'point')}, computing")
 
     def __call__(self, row: dict, n_done: int, n_points: int) -> None:
         self.n_computed += 1
@@ -87,12 +92,16 @@ class Progress:
         left = seconds / self.n_computed * (n_points - n_done)
         failed = f" ({self.n_failed} failed)" if self.n_failed else ""
         text = f"{n_done} of {count_text(n_points, 'point')}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
+        self._print_line(text)
+
+    def _print_line(self, text: str) -> None:
+        self.has_begun = True
         line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
         print(line, end=end, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """End the progress line of a terminal."""
-        if self.is_terminal and self.n_computed:
+        if self.has_begun and self.is_terminal:
             print(file=sys.stderr, flush=True)
         self.is_terminal = False
 

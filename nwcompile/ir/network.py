@@ -106,7 +106,8 @@ class Network:
     before this network, which is then the part on the chip (`ir.host`). `real_example`: the example at import had
     values that are not integers. `left_out`: a sentence about results of the imported model that are not in the
     network, or "". `readout`: how the module turns its layers into its first result; None if that is the output, in
-    every step, summed or averaged. `left_out` and `readout` change neither results nor hashes.
+    every step, summed or averaged; it decides `outputs` only if every layer feeds another. `left_out` and `readout`
+    change no spikes, states or hashes.
     """
 
     inputs: dict[str, Node]
@@ -210,8 +211,13 @@ class Network:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Layers that feed no other layer, directly or through junctions, else the last one; `run.output` has them."""
-        return tuple(n for n in self.layers if self._find_fed_layers(n) <= {n}) or self.layers[-1:]
+        """Layers that feed no other layer, directly or through junctions; `run.output` has them.
+
+        If every layer feeds another: the layers that the readout reads, else the last layer.
+        """
+        read = {layer for layer, _ in self.readout.records} if self.readout is not None else set()
+        ends = tuple(n for n in self.layers if self._find_fed_layers(n) <= {n})
+        return ends or tuple(n for n in self.layers if n in read) or self.layers[-1:]
 
     def _find_fed_layers(self, name: str) -> set[str]:
         """Find the layers that receive a layer's spikes, directly or through junctions."""

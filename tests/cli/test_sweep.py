@@ -42,6 +42,7 @@ def test_sweep_prints_the_best_and_where_all_lies(plan, folder, command):
     assert " ".join(table[-5].split()) == "point cores (noc) used us us nJ mW nJ us accuracy"
     assert [line.split()[0] for line in table[-4:]] == ["1", "2", "3", "4"]
     assert lines[-2:] == ["table: made/sweep.jsonl", "page:  made/sweep.html"]
+    assert err.splitlines()[0] == "0 of 4 points, computing"
     assert err.splitlines()[-1].startswith("4 of 4 points, 0:0") and err.endswith("0:00 left\n")
     assert (folder / "made" / "sweep.html").is_file() and list((folder / "made" / "points").iterdir())
     code, out, err = command("sweep plan.toml -o made --json")

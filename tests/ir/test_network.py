@@ -1,11 +1,14 @@
 """Networks: shapes and order that follow from the connections, and what is refused, word for word."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
+from nwcompile.ir.readout import choose_readout
 
 SPEC = nw.NeuronSpec()
 FIXED = nw.NeuronSpec(threshold=64, fixed=nw.FixedPoint())
@@ -59,6 +62,14 @@ def test_network_outputs_are_layers_that_feed_no_other_whatever_junctions_lie_be
     assert nw.Network.from_arrays(layers, edges + back, {"in": 2}).outputs == ("c",)
     loop = [nw.Dense("c", "sum", w), nw.Dense("b", "sum", w), nw.Dense("sum", "b", w, delay=1)]
     assert nw.Network.from_arrays(layers, edges + loop, {"in": 2}).outputs == ("b",)
+
+
+def test_outputs_of_a_loop_are_the_layers_that_the_readout_reads():
+    w = np.eye(2, dtype=np.float32)
+    edges = [nw.Dense("in", "a", w), nw.Dense("a", "b", w), nw.Dense("b", "a", w, delay=1)]
+    loop = nw.Network.from_arrays({"a": (SPEC, 2), "b": (SPEC, 2)}, edges, {"in": 2})
+    assert loop.outputs == ("b",)
+    assert replace(loop, readout=choose_readout("sum", "a", None, 2)).outputs == ("a",)
 
 
 def test_network_hash_changes_with_a_weight():

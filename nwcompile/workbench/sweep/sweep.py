@@ -142,7 +142,7 @@ class Sweep:
         return ("point", *map(name_column, names)), cells
 
 
-@checked("folder", "minimize", "maximize", "on_point")
+@checked("folder", "minimize", "maximize", "on_point", "on_start")
 def sweep(
     network: Network,
     x,
@@ -161,6 +161,7 @@ def sweep(
     cluster: str | None = None,
     keep: str | None = None,
     on_point: Callable | None = None,
+    on_start: Callable | None = None,
 ) -> Sweep:
     """Compile and run a network at every point of `grid`, or at the points of a `search` (a number of trials).
 
@@ -172,7 +173,8 @@ def sweep(
     `keep` "front" or "all", the programs and reports of the best or all points. `minimize` and `maximize` name figures;
     the default is time, energy, cores and accuracy, where known. `processes` run in parallel, by default one for each
     available core; `cluster` is "dask" or the address of a dask scheduler.
-    `on_point(row, n_done, n_points)` is called after each point. Except for the seconds, rows do not depend on how they
+    `on_start(n_done, n_points)` is called before the first point that must be computed, `on_point(row, n_done,
+    n_points)` after each. Except for the seconds, rows do not depend on how they
     are computed. Raises ModelError, ChipError and OptionError for errors that every point would have, ArtifactError for
     a folder that cannot be written or is in use by another sweep, BackendError for an unreachable cluster.
     """
@@ -190,7 +192,7 @@ def sweep(
         raise OptionError(f"keep={keep!r} needs a folder to keep programs and reports in")
     folder = None if folder is None else Path(folder)
     with Store(folder) as store, Workers(question, processes, cluster) as workers:
-        made = Making(question, store, workers, keep == "all", on_point)
+        made = Making(question, store, workers, keep == "all", on_start, on_point)
         if search is None:
             points = list(space.points())
             made.n_points = len(points)
@@ -223,9 +225,17 @@ def sweep(
 class Making:
     """The state of a running sweep: `rows` by point id, and the total number of points, `n_points`."""
 
-    def __init__(self, question: Question, store: Store, workers: Workers, keeps_all: bool, on_point: Callable | None):
+    def __init__(
+        self,
+        question: Question,
+        store: Store,
+        workers: Workers,
+        keeps_all: bool,
+        on_start: Callable | None,
+        on_point: Callable | None,
+    ):
         self.question, self.store, self.workers = question, store, workers
-        self.keeps_all, self.on_point = keeps_all, on_point
+        self.keeps_all, self.on_start, self.on_point = keeps_all, on_start, on_point
         self.rows: dict[str, dict] = {}
         self.n_points = self.n_computed = 0
 
@@ -250,6 +260,8 @@ class Making:
                 self.rows[point.id] = {**row, **point.settings}
         for id_ in self.rows:
             missing.pop(id_, None)
+        if missing and self.n_computed == 0 and self.on_start is not None:
+            self.on_start(len(self.rows), self.n_points)
         for point, measured in self.workers.compute_points(list(missing.values()), self.keeps_all):
             self._write(point, measured)
             self._add(point, measured)
