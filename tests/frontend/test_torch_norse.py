@@ -280,18 +280,14 @@ def test_from_torch_says_which_layout_a_layer_over_time_takes():
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: norse.LIBoxCell(norse.LIBoxParameters(v_leak=number(0.5))),
-         "v_leak is not 0, where the membrane that it gives starts; use v_leak=0, and add v_leak to the result"),
-    ],
-)  # fmt: skip
-def test_from_torch_refuses_what_it_cannot_express(make, text):
-    cell = make()
-    with pytest.raises(ModelError) as e:
-        nw.from_torch(norse.SequentialState(linear(), cell), next_spike_tensor(2, 6, N))
-    assert str(e.value) == f"layer '1' (norse {type(cell).__name__}): {text}"
+def test_leak_voltage_that_is_not_zero_is_read_from_the_operators():
+    cell = norse.LIBoxCell(norse.LIBoxParameters(v_leak=number(0.5)))
+    module, x = norse.SequentialState(linear(), cell), next_spike_tensor(2, 6, N)
+    network, state, expected = nw.from_torch(module, x), None, []
+    for x_t in x.unbind(1):
+        membrane, state = module(x_t, state)
+        expected.append(membrane.detach())
+    np.testing.assert_allclose(nw.simulate(network, x).output, torch.stack(expected, 1), rtol=1e-6, atol=1e-6)
 
 
 def test_from_torch_refuses_weights_that_are_not_finite():

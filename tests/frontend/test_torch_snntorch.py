@@ -261,19 +261,6 @@ class Restarts(torch.nn.Module):
         return self.lif(self.fc(x), self.lif.reset_mem())[0]
 
 
-class Crossed(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = snn.Leaky(0.9), snn.Leaky(0.8)
-
-    def forward(self, x):
-        mem_a = mem_b = torch.zeros(x.shape[0], N_IN)
-        for t in range(x.shape[1]):
-            spk, mem_b = self.a(x[:, t], mem_a)
-            spk, mem_a = self.b(spk, mem_b)
-        return spk
-
-
 def changed():
     module = sequential(reset_delay=False)
     module[1].reset_mechanism = "zero"
@@ -288,7 +275,6 @@ def inhibited():
 
 REFUSED = [
     (Restarts, "layer 'lif' starts from zeros again in step 1; give it the state that it returned a step before"),
-    (Crossed, "layer 'a' is given a state in step 1 that is not the one it returned a step before"),
     (
         lambda: torch.nn.Sequential(torch.nn.Linear(N_IN, 3), snn._neurons.neurons.LIF(0.9)),
         "'1': LIF is not supported; supported neurons of snntorch: Leaky, Synaptic, RLeaky, RSynaptic, Alpha, "

@@ -101,9 +101,12 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
         if type(part).forward is QuantizedReLU.forward:
             part.forward = torch.relu  # its levels are those of the spikes
     paths = {part: path for path, part in plain.named_modules()}
-    recorder = OperatorRecorder(samples[:1].cpu().clone(), paths, takes_choices=False)
+    example = samples[:1].cpu().clone()
+    recorder = OperatorRecorder(example, paths, takes_choices=False)
     with disable_compile():
-        result = _run_module(plain, samples, lambda x: recorder.record(plain, recorder.input.value))
+        result = _run_module(plain, samples, lambda x: recorder.record(plain, example))
+    if recorder.reads:
+        raise recorder.refuse_reading(recorder.reads[0])
     if not is_op(result):
         raise ModelError(f"the network gives a {type(result).__name__}, not one tensor; convert takes one output")
     node_of = {recorder.input: Node(recorder.input)}

@@ -8,9 +8,9 @@ import torch
 
 from nwcompile.errors import ModelError, warn_user
 from nwcompile.frontend.torch.modules import preserve_state
-from nwcompile.frontend.torch.operators.ops import Op, is_op, list_leaves
+from nwcompile.frontend.torch.operators.ops import Op, find_raising_site, is_op, list_leaves
 from nwcompile.frontend.torch.operators.readout import CLOSE, is_close
-from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
+from nwcompile.frontend.torch.operators.record import OperatorRecorder
 from nwcompile.frontend.torch.operators.roll import COPIES, find_users
 from nwcompile.frontend.torch.operators.runs import draw_like, record_run
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE

@@ -208,7 +208,8 @@ def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: 
     inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
     if isinstance(known, CrashError) and isinstance(inner, Imported):
         warn_user(f"{known}; its layers were read as hand-written ones instead")
-    if known is None or isinstance(inner, Imported):
+    has_state = not isinstance(known, LostStateError) or (isinstance(inner, Imported) and inner.n_states > 0)
+    if known is None or (isinstance(inner, Imported) and has_state):
         return inner
     is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
     is_vague |= isinstance(known, ModelError) and NO_NEURONS in str(known)
@@ -225,7 +226,7 @@ def _is_final(result: Result) -> bool:
     """Return whether a result is to be kept: an import whose neurons are all known, or the refusal of a known layer."""
     if isinstance(result, Imported):
         return not result.has_own
-    return isinstance(result, LayoutError | LostStateError) or getattr(result, "code", None) == UNREADABLE
+    return isinstance(result, LayoutError) or getattr(result, "code", None) == UNREADABLE
 
 
 def _try_leads(

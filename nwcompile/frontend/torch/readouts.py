@@ -13,7 +13,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators import ModuleFailedError
-from nwcompile.frontend.torch.operators.ops import PACKAGE
+from nwcompile.frontend.torch.operators.ops import PACKAGE, TORCH
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.readout import (
     CLOSE,
@@ -23,7 +23,6 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
     verify_readout,
 )
-from nwcompile.frontend.torch.operators.record import TORCH
 from nwcompile.frontend.torch.operators.runs import draw_like, group_results, prepare_run, record_spikes
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout

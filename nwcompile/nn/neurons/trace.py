@@ -79,10 +79,11 @@ class Tracer(TorchDispatchMode):
         """Return a tensor in the shape of an input."""
         return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
 
-    def refuse_read(self, tensor: torch.Tensor) -> None:
-        """Raise ModelError if a state, or what depends on states or input, is read as numbers."""
+    def refuse_read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor; raise ModelError if it is a state, or depends on states or input."""
         if id(tensor) in self.operand_of or id(tensor) in self.refusals:
             raise self.make_refusal("reading a value (.tolist(), .numpy())", "compute with tensors")
+        return tensor
 
     def make_refusal(self, what: str, instead: str) -> ModelError:
         """Return the error for an operation that no program has."""
@@ -358,14 +359,13 @@ def _select_needed(operations, used: set) -> tuple[Operation, ...]:
 
 
 @contextmanager
-def watch_reads(on_read: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Call `on_read(tensor)` before one of METHODS runs; an exception of it stops the method."""
+def watch_reads(on_read: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Run METHODS on `on_read(tensor)` instead of the tensor; an exception of it stops the method."""
     originals = [(name, getattr(torch.Tensor, name)) for name in METHODS]
 
     def watch(original):
         def read(tensor: torch.Tensor, *args, **kwargs):
-            on_read(tensor)
-            return original(tensor, *args, **kwargs)
+            return original(on_read(tensor), *args, **kwargs)
 
         return read
 

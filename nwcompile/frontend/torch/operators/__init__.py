@@ -8,6 +8,7 @@ one operator for each step of time                   unroll_steps           unro
 the operators that every step repeats                roll_steps             roll.py
 the graph of one step, and its values                StepGraph              graph.py
 what only the first steps compute                    correct_starts         registers.py
+neurons that add up branches, such as dendrites      split_branches         branches.py
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py
 layers of known classes, each as one operator        list_parts             parts.py
@@ -29,10 +30,11 @@ from torch.utils import _pytree as pytree
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.modules import preserve_state
 from nwcompile.frontend.torch.operators.assemble import Assembler, verify_later
+from nwcompile.frontend.torch.operators.branches import split_branches
 from nwcompile.frontend.torch.operators.connect import list_maps
 from nwcompile.frontend.torch.operators.graph import verify_graph
 from nwcompile.frontend.torch.operators.neurons import drop_sums, split_functions
-from nwcompile.frontend.torch.operators.ops import PACKAGE, Op, is_op
+from nwcompile.frontend.torch.operators.ops import PACKAGE, Op, find_raising_site, is_op
 from nwcompile.frontend.torch.operators.parts import Part, list_parts
 from nwcompile.frontend.torch.operators.readout import (
     describe_missing,
@@ -41,11 +43,12 @@ from nwcompile.frontend.torch.operators.readout import (
     name_dtype,
     stack_steps,
 )
-from nwcompile.frontend.torch.operators.record import OperatorRecorder, find_raising_site
+from nwcompile.frontend.torch.operators.record import OperatorRecorder
 from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts, expand_buffers
 from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps
 from nwcompile.frontend.torch.operators.runs import (
     TIME_AXES,
+    depends_on_reads,
     draw_like,
     group_results,
     list_results,
@@ -121,8 +124,15 @@ def import_operators(
     example = _record_example(module, x, lead, layers or {}, relu)
     values = [getattr(value, "entries", value) for value in example.known.values()]
     entries = [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]  # operators of single steps
-    # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
-    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": entries}]
+    # Other readings of the same steps, each of which is verified: two inputs of a neuron may be one sum if one of them
+    # is delayed; the last steps compute states that nothing reads; spikes of recurrent neurons; unused connections.
+    attempts: list[dict[str, Any]] = [
+        {},
+        {"keeps_inputs": False},
+        {"unread": entries},
+        {"keeps_spikes": True},
+        {"drops_zeros": True},
+    ]
     refused: list[ModelError] = []
     for options in attempts:
         try:
@@ -134,7 +144,12 @@ def import_operators(
         raise refused[0]
     if example.recorder.reads and assembled.assembler.layers:
         raise example.recorder.refuse_reading(example.recorder.reads[0])
-    return _read_result(example, assembled, reads_out=relu is None)
+    imported = _read_result(example, assembled, reads_out=relu is None)
+    if imported.network.left_out and assembled.assembler.has_host_maps:  # the host cannot compute them
+        assembled = _assemble_example(example, input_name, options, sends_membranes=True)
+        whole = _read_result(example, assembled, reads_out=relu is None)
+        imported = imported if whole.network.left_out else whole
+    return imported
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +201,11 @@ def _record_example(
             raise ModelError(f"{site}: {NO_STATISTICS}") from None
         where = f"{site}: " if str(site) != "the module" else ""
         raise ModuleFailedError(f"{where}{type(e).__name__}: {e}") from e
+    if recorder.reads and depends_on_reads(module, sample, lead, layers, recorder.ops, result):
+        if not layers:
+            raise recorder.refuse_reading(recorder.reads[0])
+    else:
+        recorder.reads.clear()
     half = find_half_precision(recorder.ops)
     if half is not None and not layers:
         raise ModelError(
@@ -216,10 +236,12 @@ def _record_example(
     )
 
 
-def _assemble_example(example: _Example, input_name: str, options: dict[str, Any]) -> _Assembled:
+def _assemble_example(
+    example: _Example, input_name: str, options: dict[str, Any], sends_membranes: bool = False
+) -> _Assembled:
     """Build the network, and verify that it computes what the module does on the example and on drawn inputs.
 
-    `options`: of `roll_steps`.
+    `options`: of `roll_steps`. `sends_membranes` as in `StepGraph`.
     """
     parts, inputs, shape = example.parts, example.inputs, example.sample.shape[2:]
     outputs = [op for group in example.groups for op in group]
@@ -229,13 +251,14 @@ def _assemble_example(example: _Example, input_name: str, options: dict[str, Any
     read = {op.args[0] for op in find_operands(outputs) if op.name == "record"}  # a result may take some steps only
     late = [op for op in recorded if op.args[0] in delays & read]
     rolled = roll_steps([*outputs, *fed, *late], inputs, **options)
-    graph = correct_starts(split_functions(choose_entries(drop_sums(expand_buffers(rolled)))))
+    graph = correct_starts(split_functions(choose_entries(split_branches(drop_sums(expand_buffers(rolled))))))
     for node in (node for node in graph.nodes if node.name == "record"):
         node.values = {op.step: op for op in recorded if op.args == node.op.args}
     places = {part.name: graph.outputs[len(outputs) + i * len(inputs) :][: len(inputs)] for i, part in enumerate(parts)}
     graph.outputs = graph.outputs[: len(outputs)]
     n_first = len(example.groups[0]) if example.groups else 0
     maps = list_maps(example.module)
+    graph.sends_membranes = sends_membranes
     assembler = Assembler(graph, input_name, shape, n_first, parts, places, example.has_spikes, maps)
     verify_later(graph)
     given = [op.value for op in graph.inputs]

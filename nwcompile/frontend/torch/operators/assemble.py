@@ -14,7 +14,17 @@ from nwcompile.frontend.torch.operations import DELAYING, affine_operation
 from nwcompile.frontend.torch.operators.builtin import recognize_neuron
 from nwcompile.frontend.torch.operators.connect import Connector, is_binary
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, StepGraph, find_operand_nodes, run_node
-from nwcompile.frontend.torch.operators.neurons import WEIGHTED, Region, build_program, drop_ones, find_regions
+from nwcompile.frontend.torch.operators.neurons import (
+    WEIGHTED,
+    Region,
+    build_program,
+    drop_ones,
+    find_regions,
+    is_elementwise,
+    is_linear,
+    is_of_messages,
+    is_whole,
+)
 from nwcompile.frontend.torch.operators.ops import CrashError, Op, is_op
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.roll import find_users
@@ -45,7 +55,8 @@ class Assembler:
     """Builds the layers and connections of a graph; `used` are the nodes that the network computes.
 
     `n_first`: the number of operators of the module's first result. `parts`: those that are not looked into, and in
-    `fed` what each is given in every step. `has_spikes`: whether the input is 0 or 1.
+    `fed` what each is given in every step. `has_spikes`: whether the input is 0 or 1. `has_host_maps`: whether the host
+    computes a map, because it takes membranes.
     """
 
     def __init__(
@@ -59,7 +70,7 @@ class Assembler:
         has_spikes: bool,
         maps: dict[str, torch.nn.Module],
     ):
-        self.graph, self.regions = graph, find_regions(graph)
+        self.graph, self.regions, self.has_host_maps = graph, find_regions(graph), False
         self.parts, self.fed_ops = {part.name: part for part in parts}, fed
         self.fed = {part.name: self._find_fed(part) for part in parts}
         if not self.regions and not any(part.kind for part in parts):
@@ -168,6 +179,9 @@ class Assembler:
             if node.name == "record" and node.op.args[1] == 0 and self.parts[node.op.args[0]].kind is not None:
                 self.results[node.op.args[0]] = node
         for node in dict.fromkeys((*self._find_readouts(), *self._find_read_maps())):
+            if not self.graph.sends_membranes and self._takes_membranes(node):
+                self.has_host_maps = True
+                continue
             self.used |= find_operand_nodes([node])
             symbol = self.connector.connect(node)
             name = builder.free_name(symbol)
@@ -188,7 +202,7 @@ class Assembler:
     def _is_of_states(self, region: Region) -> bool:
         """Return whether a region only follows states of known layers, after which the host computes."""
         nodes = find_operand_nodes(region.nodes)
-        states = [n for n in nodes if n.name == "record" and (n.op.args[1] or not self.parts[n.op.args[0]].fires)]
+        states = [n for n in nodes if n.name == "record" and self._is_state(n)]
         read = find_operand_nodes(self.fed.values())
         return bool(states) and not region.fires and not read & region.members
 
@@ -225,6 +239,28 @@ class Assembler:
             if node in reached or node in ends:
                 reached |= find_operand_nodes([self.fed[node.op.args[0]]] if is_delay else [r.node for r in node.refs])
         return ends[::-1]
+
+    def _takes_membranes(self, node: Node) -> bool:
+        """Return whether a map takes values that no layer sends: states, or functions that are no layer."""
+        inside = {n: region.members for region in self.layers.values() for n in region.nodes}
+        sent = {n for name, n in self.results.items() if name not in self.layers or self.layers[name].fires}
+        seen = {node}
+        waiting = [ref.node for ref in node.refs]
+        while waiting:
+            source = waiting.pop()
+            if source in seen or source in sent:
+                continue
+            seen.add(source)
+            is_function = is_elementwise(source) and not is_linear(source) and not is_whole(source)
+            is_inner = (source in inside or is_function) and not is_of_messages(source, inside.get(source, set()))
+            if is_inner or (source.name == "record" and self._is_state(source)):
+                return True
+            waiting += [ref.node for ref in source.refs]
+        return False
+
+    def _is_state(self, record: Node) -> bool:
+        layer, place = record.op.args
+        return bool(place) or not self.parts[layer].fires
 
     def _find_read_maps(self) -> list[Node]:
         """Return the delays, and maps with weights, that the module's first result takes besides what they feed."""

@@ -96,7 +96,8 @@ class StepGraph:
     `inputs`: the input operator of each step. `returned`: nodes that the module returns, or from which it computes its
     result after the last step. `later`: operators that run after the last step. `ops` and `outputs`: all operators of
     single steps in order, and those that the module returns. `node_of`: the node and step of every operator of a step.
-    `sums`: nodes that add up the steps for the module's result only, and are none of `nodes`.
+    `sums`: nodes that add up the steps for the module's result only, and are none of `nodes`. `sends_membranes`: maps
+    of values that are not spikes are layers, even if only the module's result takes them; else the host computes them.
     """
 
     nodes: list[Node]
@@ -107,6 +108,7 @@ class StepGraph:
     outputs: list[Op] = field(default_factory=list)
     node_of: dict[Op, tuple[Node, int]] = field(default_factory=dict)
     sums: list[Node] = field(default_factory=list)
+    sends_membranes: bool = False
 
     @property
     def n_steps(self) -> int:

@@ -18,11 +18,13 @@ from nwcompile.frontend.torch.operators.graph import (
     Node,
     Ref,
     StepGraph,
+    find_first_value,
     find_operand_nodes,
     is_ref,
     run_node,
 )
-from nwcompile.frontend.torch.operators.ops import map_leaves, run_op
+from nwcompile.frontend.torch.operators.ops import is_op, list_leaves, map_leaves, run_op
+from nwcompile.frontend.torch.operators.roll import FED, compute_before
 from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
@@ -30,6 +32,8 @@ from nwcompile.nn.neurons.trace import States, trace
 ERROR_CODE = "NW2307"
 WEIGHTED = ("addmm", "mm", "bmm", "convolution")
 SUMS = ("add", "sub", "rsub", "neg")
+MAXIMA = ("maximum", "minimum", "amax", "amin", "max_pool2d_with_indices", "max_pool3d_with_indices")
+KEEPS_WHOLE = (*MOVES, *SUMS, *MAXIMA, "mul", "getitem")  # of whole numbers they make whole numbers
 JOINING = {"cat", "stack", "constant_pad_nd", "select_scatter", "slice_scatter"}  # moves that add entries
 SPLITTING = (MOVES - JOINING) | {"getitem"}
 
@@ -78,7 +82,7 @@ def find_regions(graph: StepGraph) -> list[Region]:
     """Return the neurons of a graph, in order; those that send two values are there twice."""
     cores = find_cores(graph)
     groups = _join_nodes(graph, cores)
-    regions = [region for nodes in groups for region in _make_regions(graph, nodes)]
+    regions = [region for nodes in groups for region in _make_regions(graph, nodes, cores)]
     return [_find_inputs(region, graph) for region in regions]
 
 
@@ -238,12 +242,12 @@ def _joins_states(node: Node, graph: StepGraph, cores: dict[Node, int]) -> bool:
     return is_between and drop_ones(node.op.value.shape) == drop_ones(node.refs[0].node.op.value.shape)
 
 
-def _make_regions(graph: StepGraph, nodes: list[Node]) -> list[Region]:
+def _make_regions(graph: StepGraph, nodes: list[Node], cores: dict[Node, int]) -> list[Region]:
     """Return one region for each value that other layers take as a message; else one that is only read."""
     members = set(nodes)
     read = [n for n in nodes if n in graph.returned or any(user not in members for user, _ in graph.users[n])]
     results = dict.fromkeys(_drop_factor(node, members) for node in read)
-    sent = [n for n in results if is_of_messages(n, members) or _feeds_layer(graph, n, members)]
+    sent = [n for n in results if is_of_messages(n, members) or _feeds_layer(graph, n, members, cores)]
     return [Region(nodes, n, True) for n in sent] or [Region(nodes, n, False) for n in list(results)[-1:] or nodes[-1:]]
 
 
@@ -255,15 +259,29 @@ def is_of_messages(node: Node, members: set[Node]) -> bool:
     return bool(refs) and all(r.node in members and not r.delay and is_of_messages(r.node, members) for r in refs)
 
 
+def is_whole(node: Node) -> bool:
+    """Return whether a node is spikes, or a sum, product or maximum of spikes and whole numbers, in the same step."""
+    if node.is_message or node.dtype == torch.bool or node.name == "record":
+        return True
+    numbers = (a.value if is_op(a) else a for a in list_leaves(node.args) if is_op(a) or isinstance(a, int | float))
+    is_kept = node.name in KEEPS_WHOLE and all(not torch.as_tensor(n).double().frac().any() for n in numbers)
+    return is_kept and bool(node.refs) and all(not r.delay and is_whole(r.node) for r in node.refs)
+
+
 def _drop_factor(node: Node, members: set[Node]) -> Node:
     """Return the spikes of which a node is a multiple, or else the node."""
-    refs = node.refs
-    is_scaled = node.name in ("mul", "div") and is_linear(node) and refs[0].node in members and not refs[0].delay
-    return refs[0].node if is_scaled and refs[0].node.is_message else node
+    source = node
+    while source.name in ("mul", "div") and is_linear(source):
+        (ref,) = source.refs
+        if ref.delay or ref.node not in members:
+            break
+        source = ref.node
+    return source if source.is_message else node
 
 
-def _feeds_layer(graph: StepGraph, node: Node, members: set[Node]) -> bool:
-    """Return whether a map with weights, or other neurons, take a node's result, or the same ones through a map."""
+def _feeds_layer(graph: StepGraph, node: Node, members: set[Node], cores: dict[Node, int]) -> bool:
+    """Return whether neurons take a node's result, or the same ones through a map, or any map takes whole numbers."""
+    to_maps = graph.sends_membranes or is_whole(node)
     waiting, seen = [node], {node}
     while waiting:
         source = waiting.pop()
@@ -273,7 +291,8 @@ def _feeds_layer(graph: StepGraph, node: Node, members: set[Node]) -> bool:
             if user in members or user in seen:
                 continue
             is_sum = len(user.refs) == 2 and user in {ref.node for ref in user.refs}
-            if user.name in WEIGHTED or (is_elementwise(user) and not is_linear(user) and not is_sum):
+            is_map = user.name in WEIGHTED or (is_elementwise(user) and not is_linear(user) and not is_sum)
+            if user.is_message or user.name == FED or (user in cores and not is_sum) or (to_maps and is_map):
                 return True
             seen.add(user)
             waiting.append(user)
@@ -310,9 +329,16 @@ def _outer_refs(nodes: list[Node]) -> list[Ref]:
 
 
 def _is_scaling(node: Node, members: set[Node], graph: StepGraph) -> bool:
-    """Return whether a node scales one value, for these members only."""
+    """Return whether a node scales one value, for these members only: in the same step, or from a start of its own."""
     is_linear_one = is_elementwise(node) and is_linear(node) and len(node.refs) == 1 and not node.refs[0].delay
-    return is_linear_one and node not in graph.returned and all(user in members for user, _ in graph.users[node])
+    is_inside = all(u in members and (not d or _has_own_start(node, d, graph)) for u, d in graph.users[node])
+    return is_linear_one and node not in graph.returned and is_inside
+
+
+def _has_own_start(node: Node, delay: int, graph: StepGraph) -> bool:
+    """Return whether a node starts from another value than it has if nothing fires."""
+    first, silent = find_first_value(node, delay), {n for n in graph.nodes if n.is_message}
+    return first is not None and not torch.equal(first, compute_before(node, delay, silent))
 
 
 def _find_signs(region: Region, graph: StepGraph) -> list[int] | None:
@@ -466,8 +492,10 @@ def _read_constant(region: Region, value: torch.Tensor, example: torch.Tensor):
     value = torch.as_tensor(value).detach().cpu()
     if value.numel() and bool((value == value.reshape(-1)[0]).all()):
         return value.reshape(-1)[0].item()
+    is_whole_shape = drop_ones(tuple(value.shape)) == drop_ones(region.shape)
     try:
-        return value.expand(region.shape).reshape(example.shape[1:]).to(example.dtype).numpy().copy()
+        whole = value if is_whole_shape else value.expand(region.shape)
+        return whole.reshape(example.shape[1:]).to(example.dtype).numpy().copy()
     except RuntimeError:
         raise ModelError(
             f"{region}: a constant of shape {list(value.shape)} does not fit neurons of {list(region.shape)}"

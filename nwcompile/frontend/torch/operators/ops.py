@@ -2,18 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from dis import opmap
+from functools import cache
 from itertools import count
 from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.nn.neurons import trace
 
 aten = torch.ops.aten
 CHOICES = ("where", "masked_fill")
 NEVER = -1  # step of an operator that depends on no step
+TORCH = str(Path(torch.__file__).parent)
+PRECALL = opmap.get("PRECALL", -1)  # an instruction of Python 3.11
+PRECALL_BYTES = 4  # with its cache
 PACKAGE = f"{Path(__file__).parents[3]}/"  # whose files are no place in the user's code
+HERE = (
+    str(Path(__file__).parent),
+    trace.__file__,
+    str(Path(__file__).parents[1] / "onnx.py"),
+)  # whose frames are not the user's
 
 
 class CrashError(ModelError):
@@ -177,3 +190,27 @@ def _multiply_choice(choice: Op, mask: torch.Tensor) -> list[Op]:
     total = make_op(aten.add.Tensor, tuple(terms), {}, choice.value, choice.site)
     choice.name, choice.func, choice.args, choice.kwargs = total.name, total.func, total.args, {}
     return made
+
+
+def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
+    """Return the innermost line of the user's code that raised an exception, and the part of the module."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    users = [frame for frame in frames if is_user_frame(frame)]
+    paths = {id(part): path for path, part in module.named_modules()}
+    modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
+    return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
+
+
+@cache
+def find_instruction(code: CodeType, offset: int) -> int:
+    """Return the offset of the instruction at which a frame stands.
+
+    Python 3.11 has two instructions for a call, and stands at the second one until it has optimized the first one.
+    """
+    first = offset - PRECALL_BYTES
+    return first if first >= 0 and code.co_code[first] == PRECALL else offset
+
+
+def is_user_frame(frame: FrameType) -> bool:
+    """Return whether a frame is of code that is neither torch's nor the importer's."""
+    return not frame.f_code.co_filename.startswith((TORCH, *HERE))

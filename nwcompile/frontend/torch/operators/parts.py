@@ -167,7 +167,7 @@ def list_parts(
         fed = [known[call.given[0]] for call in made]
         whole = len(made) == 1 and isinstance(fed[0], Steps)
         if not isinstance(fed[-1], Steps) and len(made) == 1 < n_steps:
-            raise _explain_fed(name, made[0].given[0], known)
+            raise _explain_fed(made[0], known)
         lead = _choose_lead(name, module, kind, fed[0], is_once)
         if kind is not None:
             for call in made:
@@ -187,8 +187,9 @@ def list_parts(
     return parts
 
 
-def _explain_fed(name: str, fed: Op, known: dict[Op, Any]) -> ModelError:
+def _explain_fed(call: Call, known: dict[Op, Any]) -> ModelError:
     """Return the error for a layer that is called once, with what is not known in every step."""
+    name, fed = call.layer, call.given[0]
     if not fed.depends:
         return ModelError(
             f"layer {name!r} is fed by a tensor that comes neither from the input nor from a layer; {SUPPORTED}"
@@ -197,9 +198,8 @@ def _explain_fed(name: str, fed: Op, known: dict[Op, Any]) -> ModelError:
     while op.operands and not any(isinstance(known[o], Steps) for o in op.operands):
         op = next((o for o in op.operands if o.depends), op.operands[0])
     what = op.title if op.name == "input" else f"the result of {op.title}"
-    return ModelError(
-        f"{op.site}: layer {name!r} is fed by {what}, which from_torch cannot split into steps; {SUPPORTED}"
-    )
+    site = call.site if op.name == "input" else op.site
+    return ModelError(f"{site}: layer {name!r} is fed by {what}, which from_torch cannot split into steps; {SUPPORTED}")
 
 
 def _refuse_later(name: str, op: Op) -> ModelError:
@@ -237,13 +237,21 @@ def _choose_lead(name: str, module: torch.nn.Module, kind: Kind | None, fed: Any
     raise error(f"layer {name!r} is fed by {text}")
 
 
+def _drop_copies(op: Op) -> Op:
+    """Return the operator whose values an operator copies, in the same type."""
+    while op.name in KEEPS_STATE and op.operands and op.operands[0].value.dtype == op.value.dtype:
+        op = op.operands[0]
+    return op
+
+
 def _verify_states(name: str, kind: Kind, call: Call, calls: list[Call]) -> None:
-    """Raise LostStateError unless a layer is given the states that it returned a step before, or starts from 0."""
+    """Raise LostStateError unless a layer has the states that it returned or kept a step before, or starts from 0."""
     t = call.number
     places: list[Any] = []  # of the states, in the order in which they were returned
-    for op in call.given[1:]:
-        while op.name in KEEPS_STATE and op.operands and op.operands[0].value.dtype == op.value.dtype:
-            op = op.operands[0]
+    for op in map(_drop_copies, call.kept):
+        if op.depends and (op.name != "record" or op.args[0] != name):
+            raise LostStateError(f"{op.site}: the code changes the state of layer {name!r} between its steps")
+    for op in map(_drop_copies, call.given[1:]):
         if not op.depends:
             if op.value.any():
                 fault = f"is given a state in step {t} that is not zero and not its own; start from zeros"
@@ -257,6 +265,8 @@ def _verify_states(name: str, kind: Kind, call: Call, calls: list[Call]) -> None
                 f"layer {name!r} is given a state in step {t} that is not the one it returned a step before"
             )
         places.append(op.args[1])
+    if places == [0]:
+        raise LostStateError(f"layer {name!r} is given its spikes as its state in step {t}")
     if any(a >= b for a, b in pairwise(p for p in places if isinstance(p, int))):
         raise LostStateError(f"layer {name!r} is given its states in another order in step {t} than it returned them")
     if len(call.given) == 1 and not kind.keeps_state and t > 0:

@@ -350,7 +350,9 @@ def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: lis
         states += [(name, node) for node in inside if region.fires]
     for name, node in states:
         if is_record(node):
-            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
+            return (
+                f"the membrane of layer {name!r} (Run.states of simulate(..., record='all') has what the layer keeps)"
+            )
     return UNKNOWN
 
 

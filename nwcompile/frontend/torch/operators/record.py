@@ -1,17 +1,14 @@
 """Record the ATen operators that a module runs on the example, as a graph without in-place operations."""
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from dis import opmap
-from functools import cache
 from inspect import signature
-from pathlib import Path
-from traceback import walk_tb
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils import _pytree as pytree
@@ -28,7 +25,9 @@ from nwcompile.frontend.torch.operators.ops import (
     call_operator,
     constant_op,
     expand_fixed_choices,
+    find_instruction,
     is_op,
+    is_user_frame,
     list_leaves,
     make_op,
     map_leaves,
@@ -43,10 +42,12 @@ FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 NO_CHOICES = "convert takes no choice by the input, torch.where neither; train the network without it"
 TURNS = ("unsqueeze_", "squeeze_", "transpose_", "t_", "as_strided_")  # in place, of axes only
+SCATTERS = {  # what writes into the view that an operator takes
+    "slice": aten.slice_scatter.default,
+    "diagonal": aten.diagonal_scatter.default,
+    "as_strided": aten.as_strided_scatter.default,
+}
 READS_VALUE = ("_local_scalar_dense", "equal", "allclose")
-TORCH = str(Path(torch.__file__).parent)
-PRECALL = opmap.get("PRECALL", -1)  # an instruction of Python 3.11
-PRECALL_BYTES = 4  # with its cache
 REWRITES: dict[str, Callable] = {  # operators that are several others, which neurons and maps are made of
     "add": lambda run, a, b, alpha: run("add", a, run("mul", b, alpha)),
     "sub": lambda run, a, b, alpha: run("sub", a, run("mul", b, alpha)),
@@ -62,21 +63,17 @@ REWRITES: dict[str, Callable] = {  # operators that are several others, which ne
     "silu": lambda run, a: run("mul", a, run("sigmoid", a)),
     "expm1": lambda run, a: run("sub", run("exp", a), 1.0),
 }
-HERE = (
-    str(Path(__file__).parent),
-    trace.__file__,
-    str(Path(__file__).parents[1] / "onnx.py"),
-)  # whose frames are not the user's
 
 
 @dataclass(eq=False)
 class Call:
-    """The `number`-th call of a layer: the tensors that it was given, and its place in the code."""
+    """The `number`-th call of a layer: the tensors that it was given, its place in the code, and the states it kept."""
 
     layer: str
     number: int
     given: list[Op]
     site: Site
+    kept: list[Op]
 
 
 @dataclass(eq=False)
@@ -114,10 +111,9 @@ class Pick:
 class OperatorRecorder(TorchDispatchMode):
     """Records every ATen operator. A write in place becomes a new value of the tensor and of all views of its memory.
 
-    A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example. The inside of
-    `layers`, modules with the names of their layers, is not recorded: their results are operators "record". With
-    `layers`, values may be read: who gives them verifies the result on other inputs. `takes_choices`: whether the
-    caller takes torch.where.
+    `reads` lists where the code reads a value that depends on the example (`.item()`, `if`); `alter` gives the value
+    that it gets instead. The inside of `layers`, modules with the names of their layers, is not recorded: their results
+    are operators "record". `takes_choices`: whether the caller takes torch.where.
     """
 
     def __init__(
@@ -126,14 +122,19 @@ class OperatorRecorder(TorchDispatchMode):
         paths: dict[torch.nn.Module, str],
         layers: dict[torch.nn.Module, str] | None = None,
         takes_choices: bool = True,
+        alter: Callable[[Any], Any] | None = None,
     ):
         super().__init__()
+        self.alter = alter
         self.paths, self.layers, self.takes_choices = paths, layers or {}, takes_choices
         self.calls: list[Call] = []  # of layers, in order
         self.n_calls: Counter[str] = Counter()  # of each layer
         self.reads: list[Site] = []  # places at which Python reads a value that depends on the example
+        self.shown: list[tuple[torch.Tensor, torch.Tensor]] = []  # altered ones whose memory Python has, and copies
         self.pairs: dict[int, tuple] = {}  # (spikes, states) that neuron layers of frameworks returned, by id
         self.inside: list[str] = []  # layers that run
+        self.states: dict[str, set[str]] = defaultdict(set)  # attributes in which each layer keeps a state
+        self.kept: list[Op] = []  # states of the layer that runs, as they were when it was called
         self.hidden: dict[int, str] = {}  # ids of tensors that layers made
         self.running: list[torch.nn.Module] = []
         self.n_outside = 0  # frames around the part of the module that runs
@@ -141,7 +142,7 @@ class OperatorRecorder(TorchDispatchMode):
         self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
         self.held: dict[int, Held] = {}
         self.picks: dict[int, Pick] = {}  # tensors v[mask], which are held as the whole v
-        self.input = replace(constant_op(example, Site((), ())), name="input", depends=True)
+        self.input = replace(constant_op(example.clone(), Site((), ())), name="input", depends=True)
         self.ops.append(self.input)
         self._hold(example, Held(self.input))
 
@@ -156,12 +157,15 @@ class OperatorRecorder(TorchDispatchMode):
             for module in self.paths:
                 stack.callback(module.register_forward_pre_hook(self._enter_module).remove)
                 stack.callback(module.register_forward_hook(self._leave_module, with_kwargs=True).remove)
-            for context in (torch.no_grad(), trace.watch_reads(self._refuse_read), self):
+            copying = patch.object(torch.Tensor, "__deepcopy__", _deepcopy_tensor)  # torch copies storages
+            for context in (torch.no_grad(), trace.watch_reads(self._note_read), copying, self):
                 stack.enter_context(context)
             result = self._take_spikes(run(*args))
         for pick in self.picks.values():
             if not pick.is_used:
                 raise self._refuse_picking(pick.site)
+        if not all(torch.equal(tensor, copy) for tensor, copy in self.shown):
+            raise self.refuse_reading(self.reads[0])  # the code writes into an array that shares a tensor's memory
         result = pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
         self.ops = expand_fixed_choices(self.ops)
         return [_drop_states(step) for step in result] if type(result) is list else _drop_states(result)
@@ -179,6 +183,10 @@ class OperatorRecorder(TorchDispatchMode):
             self.n_outside = len(self._find_frames())
         is_of_layer = is_in_sequence and len(args) == 1 and id(args[0]) in self.pairs and not self.inside
         if module in self.layers:
+            with _disable_current_modes():
+                names = set() if self.inside else self.states[self.layers[module]]
+                kept = [t for name, t in list_states(module).items() if name in names and id(t) in self.held]
+                self.kept = self.kept if self.inside else [self._find_op(t) for t in kept]
             self.inside.append(self.layers[module])
         return args[0][:1] if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
@@ -192,10 +200,12 @@ class OperatorRecorder(TorchDispatchMode):
                 with _disable_current_modes():
                     given = [t for t in pytree.tree_leaves(_list_arguments(module, args, kwargs)) if torch.is_tensor(t)]
                     ops = [self._find_op(t) for t in given]
-                    self.calls.append(Call(layer, self.n_calls[layer], ops, self._find_site()))
+                    self.calls.append(Call(layer, self.n_calls[layer], ops, self._find_site(), self.kept))
                     self.n_calls[layer] += 1
                     self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))), type(result) is list)
-                    self._hold_records(layer, list_states(module))
+                    states = list_states(module)
+                    self._hold_records(layer, states)
+                    self.states[layer] |= {name for name, t in states.items() if self._is_record(t)}
 
     def _hold_records(self, layer: str, tensors: dict[Any, Any], are_steps: bool = False) -> None:
         """Record the tensors among these that the layer made, as what it gives at their places, or in their steps."""
@@ -238,8 +248,10 @@ class OperatorRecorder(TorchDispatchMode):
             return result
         if _reads_value(func, *given):
             self.reads.append(site)
-            if not (self.layers and name in READS_VALUE):
+            if name not in READS_VALUE:
                 raise self._refuse_picking(site) if name in ("index", "nonzero") else self.refuse_reading(site)
+            result = func(*args, **kwargs)
+            return result if self.alter is None else self.alter(result)
         result = func(*args, **kwargs)
         if "empty" in name and isinstance(result, torch.Tensor):
             result.zero_()  # what memory holds by chance may be no number
@@ -339,11 +351,17 @@ class OperatorRecorder(TorchDispatchMode):
                 return tensor
         raise ModelError(f"{self._find_site()}: assigning .data or set_ cannot be followed; assign a new tensor")
 
-    def _refuse_read(self, tensor: torch.Tensor) -> None:
-        if id(tensor) in self.held and self._find_op(tensor).depends:
-            self.reads.append(self._find_site())
-            if not self.layers:
-                raise self.refuse_reading(self.reads[-1])
+    def _note_read(self, tensor: torch.Tensor) -> torch.Tensor:
+        op = self._find_op(tensor) if id(tensor) in self.held else None
+        if op is None or not op.depends:
+            return tensor
+        self.reads.append(self._find_site())
+        if self.alter is not None:
+            with _disable_current_modes():
+                tensor = self.alter(tensor)
+                self.shown.append((tensor, tensor.clone()))
+            self._hold(tensor, Held(op))
+        return tensor
 
     def refuse_reading(self, site: Site) -> ModelError:
         return ModelError(
@@ -369,8 +387,8 @@ class OperatorRecorder(TorchDispatchMode):
         frames = []
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code is not OperatorRecorder.record.__code__:
-            if _is_user_frame(frame):
-                instruction = _find_instruction(frame.f_code, frame.f_lasti)
+            if is_user_frame(frame):
+                instruction = find_instruction(frame.f_code, frame.f_lasti)
                 frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, instruction))
             frame = frame.f_back
         return tuple(frames)
@@ -479,8 +497,8 @@ class OperatorRecorder(TorchDispatchMode):
         if name in ("select", "unbind"):
             axis, index = args if entry is None else (args[0] if args else 0, entry)
             return run(aten.select_scatter.default, whole, part, axis, index)
-        if name == "slice":
-            return run(aten.slice_scatter.default, whole, part, *args)
+        if name in SCATTERS:
+            return run(SCATTERS[name], whole, part, *args)
         if name in RESHAPES:
             shape = list(whole.value.shape)
             return part if list(part.value.shape) == shape else run(aten.view.default, part, shape)
@@ -530,29 +548,6 @@ def _is_layer(module: torch.nn.Module) -> bool:
     return find_kind(module) is not None or (len(parts) == 1 and find_kind(parts[0]) is not None)
 
 
-def find_raising_site(error: Exception, module: torch.nn.Module) -> Site:
-    """Return the innermost line of the user's code that raised an exception, and the part of the module."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    users = [frame for frame in frames if _is_user_frame(frame)]
-    paths = {id(part): path for path, part in module.named_modules()}
-    modules = tuple(paths[key] for frame in frames if (key := id(frame.f_locals.get("self"))) in paths)
-    return Site(modules, tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in users[-1:]))
-
-
-@cache
-def _find_instruction(code: CodeType, offset: int) -> int:
-    """Return the offset of the instruction at which a frame stands.
-
-    Python 3.11 has two instructions for a call, and stands at the second one until it has optimized the first one.
-    """
-    first = offset - PRECALL_BYTES
-    return first if first >= 0 and code.co_code[first] == PRECALL else offset
-
-
-def _is_user_frame(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith((TORCH, *HERE))
-
-
 def _is_changing_mask(whole: Op, indices: list) -> bool:
     """Return whether indices are a mask of all entries that depends on the example."""
     is_one = len(indices) == 1 and is_op(indices[0]) and indices[0].depends
@@ -572,6 +567,11 @@ def _reads_value(func, args: tuple, kwargs: dict) -> bool:
 def _list_strides(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """Return the size and stride of every axis of more than one entry."""
     return [(n, stride) for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]
+
+
+def _deepcopy_tensor(tensor: torch.Tensor, memo: dict) -> torch.Tensor:
+    memo[id(tensor)] = copy = tensor.clone()
+    return copy
 
 
 def _copy_value(value):

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.graph import (
+    MOVES,
     Node,
     Ref,
     StepGraph,
@@ -43,19 +44,29 @@ class StepEntriesError(ModelError):
     """The steps of the module are entries of one map of its input."""
 
 
-def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, unread: Iterable[Op] = ()) -> StepGraph:
+def roll_steps(
+    outputs: list[Op],
+    inputs: list[Op],
+    keeps_inputs: bool = True,
+    keeps_spikes: bool = False,
+    drops_zeros: bool = False,
+    unread: Iterable[Op] = (),
+) -> StepGraph:
     """Return the graph of one step that computes `outputs`, operators of single steps, from the input of each step.
 
-    `keeps_inputs`: neurons take their input in the step in which the module gives it; else it may be delayed. `unread`:
+    `keeps_inputs`: neurons take their input in the step in which the module gives it; else it may be delayed.
+    `keeps_spikes`: spikes stay in the step in which the module compares, even if only later steps read them, and all
+    neurons are silent before the first step.
+    `drops_zeros`: a product with a number that is 0 depends on nothing. `unread`:
     operators, such as the last states, that show what every step computes if they are at places of those that are used.
 
     Raises ModelError if fewer than two steps in a row are the same. `verify_graph` tells whether the first steps are.
     """
-    ops, used = select_used(outputs)
+    ops, used = select_used(outputs, drops_zeros)
     places = {(op.site, op.name) for op in ops} if unread else ()
     alike = [op for op in unread if (op.site, op.name) in places]
     if alike:
-        ops, used = select_used([*outputs, *alike])
+        ops, used = select_used([*outputs, *alike], drops_zeros)
     outputs = used[: len(outputs)]
     try:
         graph = _align_steps(ops, set(outputs), inputs)
@@ -67,12 +78,15 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, u
         read = [*outputs, *(o for op in graph.later for o in op.operands)]
         graph.returned = {graph.node_of[op][0] for op in read if op in graph.node_of}
     graph.ops, graph.outputs = ops, outputs
-    _place_nodes(graph, keeps_inputs)
+    _place_nodes(graph, keeps_inputs, keeps_spikes)
     return graph
 
 
-def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
-    """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped."""
+def select_used(outputs: list[Op], drops_zeros: bool = False) -> tuple[list[Op], list[Op]]:
+    """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped.
+
+    `drops_zeros` as in `roll_steps`.
+    """
     simple: dict[Op, Op] = {}
     looks_inside = all(op.name != FED for op in outputs)
     waiting = list(outputs)
@@ -84,7 +98,7 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
             continue
         waiting.pop()
         if op not in simple:
-            simple[op] = _simplify_op(op, simple, looks_inside) if op.depends else op
+            simple[op] = _simplify_op(op, simple, looks_inside, drops_zeros) if op.depends else op
     outputs = [simple[op] for op in outputs]
     used, waiting = set(), list(outputs)
     while waiting:
@@ -104,16 +118,20 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
 
 
-def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
-    """Return an operator without copies and views of views.
+def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool, drops_zeros: bool) -> Op:
+    """Return an operator without copies, views of views and terms that cancel.
 
-    `looks_inside`: whether layers of known classes are imported by their operators.
+    `looks_inside`: whether layers of known classes are imported by their operators. `drops_zeros` as in `roll_steps`.
     """
     args, kwargs = map_leaves(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs))
-    first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
+    first: Any = args[0] if args else None
+    first = first.args[0] if is_op(first) and op.name == "getitem" else first
+    first = first if is_op(first) and isinstance(first.value, torch.Tensor) else None
     factors = [simple[o] for o in op.operands]
     # The recurrence of a layer that has none is a product with zeros.
-    is_zero = looks_inside and op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
+    zeros = [o for o in factors if not o.depends and not o.value.any()]
+    is_zero = looks_inside and op.name == "mm" and bool(zeros)
+    is_zero |= drops_zeros and op.name == "mul" and (0 in args[1:] or any(not o.value.ndim for o in zeros))
     if is_zero or (factors and not any(o.depends for o in factors)):
         return constant_op(op.value, op.site)
     if first is not None and isinstance(op.value, torch.Tensor):
@@ -122,13 +140,53 @@ def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool) -> Op:
             return first
         if op.name == "index_put" and _fills_mask(args):
             return replace(op, name="where", func=aten.where.self, args=(args[1][0], args[2], first), kwargs={})
-        if _keeps_order(op, first):
+        part = _find_joined(op, args, kwargs)
+        if part is not None and not part.depends:
+            return constant_op(op.value, op.site)
+        if part is not None or _keeps_order(op, first):
+            first = part or first
             while first.name == "reshape":
                 first = first.args[0]
             if first.value.shape == op.value.shape and first.step == op.step:
                 return first
             return replace(op, name="reshape", func=aten.reshape.default, args=(first, list(op.value.shape)), kwargs={})
+        kept = _find_kept_term(op.name, args)
+        if kept is not None and kept.value.shape == op.value.shape and kept.value.dtype == op.value.dtype:
+            return kept
     return replace(op, args=args, kwargs=kwargs) if op.operands else op
+
+
+def _find_kept_term(name: str, args: tuple) -> Op | None:
+    """Return `hard` of (hard - soft) + soft, and of equal sums, in which spikes get the gradient of `soft`."""
+    if len(args) != 2 or not all(map(is_op, args)) or name not in ("add", "sub"):
+        return None
+    a, b = args
+    if name == "add":
+        ways = [(a, "sub", 1, b), (b, "sub", 1, a)]
+    else:
+        ways = [(b, "sub", 0, a), (a, "add", 0, b), (a, "add", 1, b)]
+    for total, inner, place, term in ways:
+        if total.name == inner and len(total.args) == 2 and total.args[place] is term and is_op(total.args[1 - place]):
+            return total.args[1 - place]
+    return None
+
+
+def _find_joined(op: Op, args: tuple, kwargs: dict) -> Op | None:
+    """Return the tensor that a view takes out of a stack or concatenation: of states that are kept as one tensor."""
+    view, (whole, *places), named = op, args, kwargs
+    if op.name == "getitem":
+        view, (whole, *places), named = args[0], args[0].args, args[0].kwargs
+    if view.name not in MOVES or whole.name not in ("stack", "cat") or not whole.depends:
+        return None
+    parts, sizes = whole.args[0], [part.value.numel() for part in whole.args[0]]
+    if len(parts) < 2 or any(map(is_op, list_leaves(places))):
+        return None
+    numbers = torch.arange(sum(sizes)).split(sizes)
+    shaped = [number.reshape(part.value.shape) for number, part in zip(numbers, parts, strict=True)]
+    taken = view.func(whole.func(shaped, *whole.args[1:], **whole.kwargs), *places, **named)
+    taken = (taken[args[1]] if op.name == "getitem" else taken).reshape(-1)
+    part = next((part for part, number in zip(parts, numbers, strict=True) if torch.equal(taken, number)), None)
+    return part if part is not None and part.value.dtype == whole.value.dtype else None
 
 
 def _fills_mask(args: tuple) -> bool:
@@ -422,8 +480,10 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes:
         node_of[op] = merged.get(node, node), t
 
 
-def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
-    """Move nodes to later steps while only later steps read them; so messages are sent in the step of the module.
+def _place_nodes(graph: StepGraph, keeps_inputs: bool, keeps_spikes: bool) -> None:
+    """Move nodes, but for spikes if `keeps_spikes`, to later steps while only later steps read them.
+
+    So messages are sent in the step of the module.
 
     If that delays the input, and `keeps_inputs`, move the inner nodes of neurons back as far as their operands allow.
     """
@@ -432,6 +492,7 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
         for ref in node.refs:
             reads[ref.node].append(ref)
     fixed, stateless = graph.returned | _find_sums(graph), _find_stateless(graph)
+    fixed |= {node for node in graph.nodes if keeps_spikes and node.is_message}
     inner = stateless | _find_inner(graph)
 
     def move_node(node: Node, late: int) -> None:
@@ -447,7 +508,7 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
         is_changed = False
         for node in reversed(graph.nodes):
             late = min((ref.delay for ref in reads[node]), default=0)
-            starts = (_starts_alike(node, k, staying) for k in range(1, late + 1))
+            starts = (_starts_alike(node, k, staying, keeps_spikes) for k in range(1, late + 1))
             if node not in fixed and late and node.refs and all(starts):
                 move_node(node, late)
                 is_changed = True
@@ -489,16 +550,16 @@ def _find_inner(graph: StepGraph) -> set[Node]:
     return {n for n in graph.nodes if n.name in SAME_SHAPE and n not in taken and not n.is_message}
 
 
-def _starts_alike(node: Node, delay: int, staying: set[Node]) -> bool:
+def _starts_alike(node: Node, delay: int, staying: set[Node], are_silent: bool) -> bool:
     """Return whether a node's initial value, if it has one, follows from the initial values of its operands.
 
     Operands without an initial value are computed too. Those of `staying`, which cannot move to a later step, are 0 in
-    the moved graph, so the value must follow from 0 as well.
+    the moved graph, so the value must follow from 0 as well; or from 0 alone if the neurons are silent before.
     """
     value = find_first_value(node, delay)
     if value is None:
         return True
-    ways = [compute_before(node, delay, silent) for silent in (set[Node](), staying)]
+    ways = [compute_before(node, delay, silent) for silent in ([staying] if are_silent else [set[Node](), staying])]
     return all(all(map(torch.equal, pytree.tree_leaves(value), pytree.tree_leaves(computed))) for computed in ways)
 
 

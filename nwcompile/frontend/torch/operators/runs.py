@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
+from random import Random
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kinds import fit_batch
 from nwcompile.frontend.torch.modules import Stepwise, preserve_state
 from nwcompile.frontend.torch.operators.batch_size import fit_run
-from nwcompile.frontend.torch.operators.ops import Op, aten, is_op, run_op
+from nwcompile.frontend.torch.operators.ops import Op, aten, is_op, list_leaves, run_op
 from nwcompile.frontend.torch.operators.parts import Part
 from nwcompile.frontend.torch.operators.record import OperatorRecorder, list_states
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
+N_OTHER_READS = 6  # runs in which Python reads other values
+LARGE_READ = 10**6
 TIME_AXES = {"once": None, "TB": 0, "BT": 1, "B": 1, "T*B": 0, "B*T": 0}  # of the input, by its leading axes
 
 
@@ -38,7 +41,7 @@ def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tup
     for part in module.modules():
         fit_batch(part, len(sample))
     run, given = _order_axes(module, sample, lead)
-    return fit_run(module, run, len(sample)), given
+    return fit_run(module, run, len(sample)), given.clone()  # a module may write into its input
 
 
 def _order_axes(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor]:
@@ -58,12 +61,65 @@ def _order_axes(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tup
 
 
 def record_run(
-    module: torch.nn.Module, sample: torch.Tensor, lead: str, layers: dict[torch.nn.Module, str] | None = None
+    module: torch.nn.Module,
+    sample: torch.Tensor,
+    lead: str,
+    layers: dict[torch.nn.Module, str] | None = None,
+    alter: Callable[[Any], Any] | None = None,
 ) -> tuple[OperatorRecorder, Any]:
-    """Return the recorder of a run on a sample, and the result with operators instead of tensors."""
+    """Return the recorder of a run on a sample, and the result with operators instead of tensors.
+
+    `alter`: see OperatorRecorder.
+    """
     run, given = prepare_run(module, sample, lead)
-    recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()}, layers)
+    recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()}, layers, alter=alter)
     return recorder, recorder.record(run, given)
+
+
+def depends_on_reads(
+    module: torch.nn.Module, sample: torch.Tensor, lead: str, layers: dict[torch.nn.Module, str], ops: list[Op], result
+) -> bool:
+    """Return whether a module runs other operators than `ops`, or returns others, if Python reads other values.
+
+    Values that are read for a log or a plot change nothing. The others are zeros, large ones, and drawn ones.
+    """
+    for k in range(N_OTHER_READS):
+        calls, draw = count(), Random(k)
+
+        def alter(value: Any, k=k, calls=calls, draw=draw) -> Any:
+            if next(calls) > len(ops):
+                raise RuntimeError("the module loops until it reads a certain value")
+            if isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+                return value ^ value if k == 0 else value | True if k == 1 else value ^ bool(draw.getrandbits(1))
+            factor, offset = (0, k * LARGE_READ) if k < 2 else (draw.randint(-3, 3), draw.randint(-9, 9))
+            return factor * value + offset
+
+        try:
+            with preserve_state(module):
+                recorder, other = record_run(module, sample, lead, layers, alter)
+        except Exception:  # a value that the module does not take
+            return True
+        if not _are_equal([*ops, *_list_ops(result)], [*recorder.ops, *_list_ops(other)]):
+            return True
+    return False
+
+
+def _list_ops(result: Any) -> list[Op]:
+    return [leaf for leaf in pytree.tree_leaves(result, is_leaf=is_op) if is_op(leaf)]
+
+
+def _are_equal(ops: list[Op], others: list[Op]) -> bool:
+    """Return whether operators are the same, of the same operands, with the same constants."""
+    if len(ops) != len(others):
+        return False
+    place = {op: k for run in (ops, others) for k, op in enumerate(run)}
+    for op, other in zip(ops, others, strict=True):
+        leaves, given = (list_leaves((o.func, o.name, o.args, o.kwargs)) for o in (op, other))
+        if [place[a] if is_op(a) else a for a in leaves] != [place[a] if is_op(a) else a for a in given]:
+            return False
+        if place[op] != place[other] or (not op.depends and not torch.equal(op.value, other.value)):
+            return False
+    return True
 
 
 def record_results(

@@ -1,0 +1,122 @@
+"""Neurons that add up branches of their own, such as dendrites: each branch alone is a part of the neuron."""
+
+from dataclasses import replace
+
+from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value, is_ref
+from nwcompile.frontend.torch.operators.neurons import find_cores, is_elementwise, is_linear
+from nwcompile.frontend.torch.operators.ops import Op, aten, constant_op, is_op, make_op, map_leaves, run_op
+
+ERROR_CODE = "NW2307"
+MOST_BRANCHES = 64  # of a neuron: the inputs of a neuron of spinnaker2
+
+
+def split_branches(graph: StepGraph) -> StepGraph:
+    """Return the graph in which states that neurons add up along an axis are states of these neurons.
+
+    So `d = b * d + x; v = a * v + d.sum(2)`, with `d` and `x` of [B, n, 4], are neurons with four inputs.
+    """
+    for total in graph.nodes:
+        branches = _find_branches(total, graph)
+        if branches:
+            return split_branches(_split_axis(total, branches, graph))
+    return graph
+
+
+def _find_branches(total: Node, graph: StepGraph) -> list[Node]:
+    """Return the nodes of the states that a node adds up along an axis, for other neurons; [] if it does not."""
+    axes = total.args[1] if total.name in ("sum", "mean") and len(total.args) == 2 else None
+    if not axes or len(axes) > 1 or total.refs[0].delay or total in graph.returned:
+        return []
+    source, users = total.refs[0].node, [user for user, _ in graph.users[total]]
+    if not users or not all(map(is_elementwise, users)) or not 1 < source.shape[axes[0]] <= MOST_BRANCHES:
+        return []
+    members: set[Node] = set()
+    waiting = [source]
+    while waiting:
+        node = waiting.pop()
+        if node not in members and is_elementwise(node) and node.shape == source.shape:
+            members.add(node)
+            waiting += [ref.node for ref in node.refs]
+    shared = {total}
+    while shared:  # with nodes outside
+        inside = {*members, total}
+        shared = {n for n in members if n in graph.returned or any(u not in inside for u, _ in graph.users[n])}
+        members -= shared
+    has_state = source in members and bool(members & find_cores(graph).keys())
+    fires = any(node.is_message for node in members)  # such neurons are a layer of their own
+    are_alike = all(is_linear(node) and not _varies(node, axes[0]) for node in members)  # a sum of them is one of them
+    return [node for node in graph.nodes if node in members] if has_state and not fires and not are_alike else []
+
+
+def _varies(node: Node, axis: int) -> bool:
+    """Return whether a node has a constant of several values along an axis."""
+    wholes = [op.value.expand(node.shape) for op in node.op.operands if not op.depends]
+    return any(bool((whole != whole.narrow(axis, 0, 1)).any()) for whole in wholes)
+
+
+def _split_axis(total: Node, members: list[Node], graph: StepGraph) -> StepGraph:
+    """Return the graph with a copy of the members for each place of the axis that `total` adds up."""
+    source = total.refs[0].node
+    shape, axis = source.shape, total.args[1][0] % len(source.shape)
+    nodes: list[Node] = []
+    ends: list[Node] = []
+    for k in range(shape[axis]):
+
+        def take(op: Op, k: int = k) -> Op:
+            whole = run_op(aten.expand.default, (op, list(shape)), {}, op.site)
+            return run_op(aten.select.int, (whole, axis, k), {}, op.site)
+
+        copies = {node: Node(take(node.op), shift=node.shift, values=_take_first(node, axis, k)) for node in members}
+        made = {node: Ref(copy, 0) for node, copy in copies.items()}
+        for node in (ref.node for member in members for ref in member.refs):
+            made[node] = made.get(node) or _take_entry(node, axis - len(shape), k)
+
+        def change(leaf, made=made, take=take):
+            if is_ref(leaf):
+                return Ref(made[leaf.node].node, leaf.delay + made[leaf.node].delay)
+            return constant_op(take(leaf).value, leaf.site) if is_op(leaf) and leaf.value.ndim else leaf
+
+        for node, copy in copies.items():
+            copy.args, copy.kwargs = map_leaves(change, (node.args, node.kwargs))
+            plain, named = map_leaves(lambda a: a.node.op if is_ref(a) else a, (copy.args, copy.kwargs))
+            copy.op = make_op(node.op.func, plain, named, copy.op.value, node.op.site)
+        nodes += [ref.node for ref in made.values() if ref.node not in (*graph.nodes, *copies.values())]
+        nodes += copies.values()
+        ends.append(copies[source])
+    joined = run_op(aten.stack.default, ([end.op for end in ends], axis), {}, total.op.site)
+    stacked = Node(joined, ([Ref(end, 0) for end in ends], axis))
+    total.recorded = Node(total.op, (Ref(stacked, 0), *total.args[1:]), total.kwargs)  # torch adds in another order
+    last = ends[0]
+    for end in ends[1:]:
+        last = Node(run_op(aten.add.Tensor, (last.op, end.op), {}, end.op.site), (Ref(last, 0), Ref(end, 0)))
+        nodes.append(last)
+    if total.name == "mean":
+        last = Node(run_op(aten.div.Tensor, (last.op, len(ends)), {}, total.op.site), (Ref(last, 0), len(ends)))
+    else:
+        nodes.pop()
+    total.op, total.args, total.kwargs = last.op, last.args, {}
+    place = graph.nodes.index(total)
+    whole = [node for node in (*graph.nodes[:place], *nodes, *graph.nodes[place:]) if node not in members]
+    read = {ref.node for node in whole for ref in node.refs} | graph.returned
+    unread = {ref.node for node in members for ref in node.refs} - read
+    return replace(graph, nodes=[node for node in whole if node not in unread])
+
+
+def _take_entry(node: Node, axis: int, k: int) -> Ref:
+    """Return the entry of a node at a place of an axis, counted from the last one, along which it may be repeated."""
+    if len(node.shape) < -axis:
+        return Ref(node, 0)
+    if node.shape[axis] > 1:
+        return Ref(Node(run_op(aten.select.int, (node.op, axis, k), {}, node.op.site), (Ref(node, 0), axis, k)), 0)
+    shape = [*node.shape]
+    del shape[axis]
+    source = node.refs[0] if node.name == "reshape" else Ref(node, 0)
+    if source.node.shape == tuple(shape):
+        return source
+    return Ref(Node(run_op(aten.reshape.default, (node.op, shape), {}, node.op.site), (Ref(node, 0), shape)), 0)
+
+
+def _take_first(node: Node, axis: int, k: int) -> dict[int, Op]:
+    """Return the values before the first step of a node at a place of an axis."""
+    first = {t: find_first_value(node, -t - node.shift) for t in node.values}
+    return {t: constant_op(v.select(axis, k), node.op.site) for t, v in first.items() if v is not None}
