@@ -215,15 +215,16 @@ def one_line(e: BaseException) -> str:
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
     """Sort the choices, with the one spelled most like `word` first."""
     choices = sorted(choices)
-    best = max(choices, key=lambda choice: _compare_spelling(word, choice), default="")
+    best = max(choices, key=lambda choice: (_compare_spelling(word, choice), choice), default="")
     if _compare_spelling(word, best) < 0.5:
         return choices
     return [best, *(c for c in choices if c != best)]
 
 
 def _compare_spelling(word: str, choice: str) -> float:
-    """Return how alike two names are, from 0 to 1. `word` may also be the misspelled beginning of `choice`."""
-    return max(difflib.SequenceMatcher(None, part, word).ratio() for part in (choice, choice[: len(word)]))
+    """Return how alike two names are, from 0 to 1; less if `word` is the misspelled beginning of `choice`."""
+    whole, beginning = (difflib.SequenceMatcher(None, part, word).ratio() for part in (choice, choice[: len(word)]))
+    return max(whole, 0.9 * beginning)
 
 
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:

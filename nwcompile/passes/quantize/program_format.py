@@ -13,6 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
+from nwcompile.ir.neuron_programs.ranges import LONGEST_SHIFT
 from nwcompile.passes.quantize.program_curves import Curve, find_curve_values, find_curves, use_inverses
 from nwcompile.passes.quantize.program_tables import CurveTable
 from nwcompile.passes.quantize.program_units import SAME, find_counts, input_sums
@@ -226,6 +227,8 @@ class _Converter:
         more = bits - self.bits_of(operand)
         if more == 0:
             return operand
+        if -more > LONGEST_SHIFT:
+            return 0  # no number has so many bits
         return self._add_operation("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
 
     def convert_operation(self, operation: Operation) -> None:
