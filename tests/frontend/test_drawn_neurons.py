@@ -201,7 +201,7 @@ def verify_drawn(seed: int) -> str:
     return "equal"
 
 
-@pytest.mark.parametrize("seed", (*range(1, 9), 31, 341))  # 31: a mask of the first step; 341: spikes of the step before
+@pytest.mark.parametrize("seed", (*range(1, 9), 31, 341))  # 31: a mask of the first step; 341: spikes of the last one
 def test_drawn_neurons_spike_like_the_module(seed):
     assert verify_drawn(seed) == "equal"
 

@@ -492,8 +492,8 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool, keeps_spikes: bool) -> No
         for ref in node.refs:
             reads[ref.node].append(ref)
     fixed, stateless = graph.returned | _find_sums(graph), _find_stateless(graph)
-    late = {ref.node for node in graph.returned for ref in node.refs if ref.delay}  # the spikes of the step before
-    fixed |= {node for node in graph.nodes if keeps_spikes and node.is_message and node not in late}
+    sent_late = {ref.node for node in graph.returned for ref in node.refs if ref.delay}  # spikes of the step before
+    fixed |= {node for node in graph.nodes if keeps_spikes and node.is_message and node not in sent_late}
     inner = stateless | _find_inner(graph)
 
     def move_node(node: Node, late: int) -> None:
