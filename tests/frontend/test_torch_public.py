@@ -110,6 +110,20 @@ def test_values_that_change_what_the_module_computes_are_refused(hook):
         nw.from_torch(Net(use(hook)), spike_tensor(3, STEPS, N_IN))
 
 
+def test_result_that_a_value_chooses_is_refused():
+    class Chooses(Net):
+        def forward(self, x):
+            a = super().forward(x)
+            b = 1 - a
+            return a if a.sum().item() > 20 else b
+
+    def run_step(net, x, v):
+        return fire(0.0 if v is None else v, net.fc(x))
+
+    with pytest.raises(ModelError, match=r"test_torch_public.py:\d+: the code reads a value of a tensor"):
+        nw.from_torch(Chooses(run_step), spike_tensor(3, STEPS, N_IN))
+
+
 STRAIGHT = {
     "(h - s) + s": lambda hard, soft: (hard - soft).detach() + soft,
     "s + (h - s)": lambda hard, soft: soft + (hard - soft).detach(),
@@ -124,10 +138,25 @@ def test_straight_through_spikes_are_spikes(form):
     def run_step(net, x, v):
         v = (0.0 if v is None else 0.25 * v) + net.fc(x)
         s = STRAIGHT[form]((v > 0.5).float(), torch.sigmoid(4 * v))
-        return s.round(), v * (1 - s)
+        return s, v * (1 - s)
 
-    network = import_and_compare(Net(run_step))
-    assert nw.compile(network, "loihi2", calibration=spike_tensor(3, STEPS, N_IN).numpy()).chip.name == "loihi2"
+    net, x = Net(run_step), spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(net, x)
+    expected = net(x).detach().round().numpy()
+    assert expected.any()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected)
+    assert nw.compile(network, "loihi2", calibration=x.numpy()).chip.name == "loihi2"
+
+
+def test_spikes_times_several_factors_are_spikes():
+    def run_step(net, x, v):
+        v = (0.0 if v is None else 0.9 * v) + net.fc(x)
+        s = (v > 0.5).float() * 0.1
+        return net.own(s / 0.05), v - 5 * s
+
+    x = spike_tensor(3, STEPS, N_IN).numpy()
+    network = nw.from_torch(Net(run_step), spike_tensor(3, STEPS, N_IN))
+    assert nw.compile(network, "loihi2", calibration=x).chip.name == "loihi2"
 
 
 JOINED = {
@@ -152,6 +181,15 @@ def test_states_may_be_kept_as_one_tensor(way):
 
     network = import_and_compare(Net(run_step))
     assert isinstance(network.node(network.layers[0]).neuron, nw.NeuronSpec)
+
+
+def test_states_that_are_kept_with_a_constant():
+    def run_step(net, x, state):
+        v, decay = torch.stack([torch.zeros(len(x), N), torch.full((len(x), N), 0.8)]) if state is None else state
+        s, v = fire(v, net.fc(x), decay)
+        return s, torch.stack([v, torch.full_like(v, 0.8)])
+
+    import_and_compare(Net(run_step))
 
 
 def test_copied_states():
@@ -351,6 +389,37 @@ def test_decoder_is_the_hosts(decoder):
     answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
     np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-6)
     assert nw.compile(network, "loihi2", calibration=x.numpy()).network.readout is not None
+
+
+def test_maps_of_membranes_that_the_host_cannot_read_stay_layers():
+    def run_step(net, x, state):
+        v, s = (torch.zeros(len(x), N),) * 2 if state is None else state
+        v = 0.8 * v * (1 - s) + net.fc(x)
+        s = (v > 0.5).float()
+        return net.own(v) + net.own(s), (v, s)
+
+    net, x = Net(run_step), spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(net, x)
+    assert network.left_out == "" and len(network.layers) > 1
+    answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    np.testing.assert_allclose(answer.reshape(3, STEPS, N), net(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_layer_that_the_input_feeds_outside_of_the_loop_is_refused_with_its_line():
+    class Outside(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lif = framework("snntorch").Leaky(beta=0.9, threshold=0.4, init_hidden=True)
+
+        def forward(self, x):
+            s, v, sent = torch.softmax(self.lif(x), 1), 0.0, []
+            for _ in range(6):
+                z, v = fire(v, s)
+                sent.append(z)
+            return torch.stack(sent, 1)
+
+    with pytest.raises(ModelError, match=r"^test_torch_public.py:\d+: layer 'lif' is fed by the input, which"):
+        nw.from_torch(Outside(), torch.rand(3, N_IN), layout="B")
 
 
 def test_products_of_spikes_before_a_map_stay_on_the_chip():

@@ -240,6 +240,7 @@ def test_chip_replace_changes_the_figure_its_source_and_the_hash():
     "changes, expected",
     [
         ({"noc.bufer_flits": 4}, "loihi1: noc.bufer_flits: unknown key (did you mean 'noc.buffer_flits'?)"),
+        ({"noc.bufer": 4}, "loihi1: noc.bufer: unknown key (did you mean 'noc.buffer_flits'?)"),
         ({"buffer_flits": 4}, "loihi1: buffer_flits: unknown key (did you mean 'noc.buffer_flits'?)"),
         ({"noc.buffer_flits": "four"}, "loihi1: noc.buffer_flits: expected a whole number, got 'four'"),
         ({"noc.columns": None}, "loihi1: noc.columns: expected a whole number, got None"),

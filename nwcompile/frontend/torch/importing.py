@@ -208,8 +208,9 @@ def _import_layers(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: 
     inner = _choose_import(_try_leads(module, x, leads, None, looks_inside=True), module, x, layout)
     if isinstance(known, CrashError) and isinstance(inner, Imported):
         warn_user(f"{known}; its layers were read as hand-written ones instead")
-    has_state = not isinstance(known, LostStateError) or (isinstance(inner, Imported) and inner.n_states > 0)
-    if known is None or (isinstance(inner, Imported) and has_state):
+    if isinstance(known, LostStateError) and isinstance(inner, Imported) and not inner.n_states:
+        return known  # the layer starts again in every step
+    if known is None or isinstance(inner, Imported):
         return inner
     is_vague = isinstance(known, ModuleFailedError) or any(map(is_rewritten, module.modules()))
     is_vague |= isinstance(known, ModelError) and NO_NEURONS in str(known)

@@ -174,9 +174,9 @@ def sweep(
     the default is time, energy, cores and accuracy, where known. `processes` run in parallel, by default one for each
     available core; `cluster` is "dask" or the address of a dask scheduler.
     `on_start(n_done, n_points)` is called before the first point that must be computed, `on_point(row, n_done,
-    n_points)` after each. Except for the seconds, rows do not depend on how they
-    are computed. Raises ModelError, ChipError and OptionError for errors that every point would have, ArtifactError for
-    a folder that cannot be written or is in use by another sweep, BackendError for an unreachable cluster.
+    n_points)` after each. Except for the seconds, rows do not depend on how they are computed. Raises ModelError,
+    ChipError and OptionError for errors that every point would have, ArtifactError for a folder that cannot be written
+    or is in use by another sweep, BackendError for an unreachable cluster.
     """
     question, grid = _build_question(network, x, labels, calibration, backend, grid)
     if not isinstance(options, Options):

@@ -57,49 +57,60 @@ def _varies(node: Node, axis: int) -> bool:
 def _split_axis(total: Node, members: list[Node], graph: StepGraph) -> StepGraph:
     """Return the graph with a copy of the members for each place of the axis that `total` adds up."""
     source = total.refs[0].node
-    shape, axis = source.shape, total.args[1][0] % len(source.shape)
+    axis = total.args[1][0] - len(source.shape) * (total.args[1][0] >= 0)  # from the last one
     nodes: list[Node] = []
     ends: list[Node] = []
-    for k in range(shape[axis]):
-
-        def take(op: Op, k: int = k) -> Op:
-            whole = run_op(aten.expand.default, (op, list(shape)), {}, op.site)
-            return run_op(aten.select.int, (whole, axis, k), {}, op.site)
-
-        copies = {node: Node(take(node.op), shift=node.shift, values=_take_first(node, axis, k)) for node in members}
-        made = {node: Ref(copy, 0) for node, copy in copies.items()}
-        for node in (ref.node for member in members for ref in member.refs):
-            made[node] = made.get(node) or _take_entry(node, axis - len(shape), k)
-
-        def change(leaf, made=made, take=take):
-            if is_ref(leaf):
-                return Ref(made[leaf.node].node, leaf.delay + made[leaf.node].delay)
-            return constant_op(take(leaf).value, leaf.site) if is_op(leaf) and leaf.value.ndim else leaf
-
-        for node, copy in copies.items():
-            copy.args, copy.kwargs = map_leaves(change, (node.args, node.kwargs))
-            plain, named = map_leaves(lambda a: a.node.op if is_ref(a) else a, (copy.args, copy.kwargs))
-            copy.op = make_op(node.op.func, plain, named, copy.op.value, node.op.site)
-        nodes += [ref.node for ref in made.values() if ref.node not in (*graph.nodes, *copies.values())]
-        nodes += copies.values()
+    for k in range(source.shape[axis]):
+        copies, entries = _copy_members(members, axis, k)
+        nodes += [*(node for node in entries if node not in graph.nodes), *copies.values()]
         ends.append(copies[source])
-    joined = run_op(aten.stack.default, ([end.op for end in ends], axis), {}, total.op.site)
-    stacked = Node(joined, ([Ref(end, 0) for end in ends], axis))
-    total.recorded = Node(total.op, (Ref(stacked, 0), *total.args[1:]), total.kwargs)  # torch adds in another order
-    last = ends[0]
-    for end in ends[1:]:
-        last = Node(run_op(aten.add.Tensor, (last.op, end.op), {}, end.op.site), (Ref(last, 0), Ref(end, 0)))
-        nodes.append(last)
-    if total.name == "mean":
-        last = Node(run_op(aten.div.Tensor, (last.op, len(ends)), {}, total.op.site), (Ref(last, 0), len(ends)))
-    else:
-        nodes.pop()
-    total.op, total.args, total.kwargs = last.op, last.args, {}
     place = graph.nodes.index(total)
+    nodes += _replace_total(total, ends, axis)
     whole = [node for node in (*graph.nodes[:place], *nodes, *graph.nodes[place:]) if node not in members]
     read = {ref.node for node in whole for ref in node.refs} | graph.returned
     unread = {ref.node for node in members for ref in node.refs} - read
     return replace(graph, nodes=[node for node in whole if node not in unread])
+
+
+def _copy_members(members: list[Node], axis: int, k: int) -> tuple[dict[Node, Node], list[Node]]:
+    """Return a copy of each member for a place of an axis, and the nodes outside whose results the copies take."""
+    shape = members[0].shape
+
+    def take(op: Op) -> Op:
+        whole = run_op(aten.expand.default, (op, list(shape)), {}, op.site)
+        return run_op(aten.select.int, (whole, axis, k), {}, op.site)
+
+    copies = {node: Node(take(node.op), shift=node.shift, values=_take_first(node, axis, k)) for node in members}
+    outside = {ref.node: None for node in members for ref in node.refs if ref.node not in copies}
+    entries = {node: _take_entry(node, axis, k) for node in outside}
+    taken = entries | {node: Ref(copy, 0) for node, copy in copies.items()}
+
+    def change(leaf):
+        if is_ref(leaf):
+            return Ref(taken[leaf.node].node, leaf.delay + taken[leaf.node].delay)
+        return constant_op(take(leaf).value, leaf.site) if is_op(leaf) and leaf.value.ndim else leaf
+
+    for node, copy in copies.items():
+        copy.args, copy.kwargs = map_leaves(change, (node.args, node.kwargs))
+        plain, named = map_leaves(lambda a: a.node.op if is_ref(a) else a, (copy.args, copy.kwargs))
+        copy.op = make_op(node.op.func, plain, named, copy.op.value, node.op.site)
+    return copies, [ref.node for ref in entries.values()]
+
+
+def _replace_total(total: Node, ends: list[Node], axis: int) -> list[Node]:
+    """Make a sum or mean along an axis the last sum, or the quotient, of the nodes of its places; return the others."""
+    joined = run_op(aten.stack.default, ([end.op for end in ends], axis), {}, total.op.site)
+    stacked = Node(joined, ([Ref(end, 0) for end in ends], axis))
+    total.recorded = Node(total.op, (Ref(stacked, 0), *total.args[1:]), total.kwargs)  # torch adds in another order
+    sums = [ends[0]]
+    for end in ends[1:]:
+        op = run_op(aten.add.Tensor, (sums[-1].op, end.op), {}, end.op.site)
+        sums.append(Node(op, (Ref(sums[-1], 0), Ref(end, 0))))
+    if total.name == "mean":
+        op = run_op(aten.div.Tensor, (sums[-1].op, len(ends)), {}, total.op.site)
+        sums.append(Node(op, (Ref(sums[-1], 0), len(ends))))
+    total.op, total.args, total.kwargs = sums[-1].op, sums[-1].args, {}
+    return sums[1:-1]
 
 
 def _take_entry(node: Node, axis: int, k: int) -> Ref:

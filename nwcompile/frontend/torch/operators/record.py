@@ -157,7 +157,7 @@ class OperatorRecorder(TorchDispatchMode):
             for module in self.paths:
                 stack.callback(module.register_forward_pre_hook(self._enter_module).remove)
                 stack.callback(module.register_forward_hook(self._leave_module, with_kwargs=True).remove)
-            copying = patch.object(torch.Tensor, "__deepcopy__", _deepcopy_tensor)  # torch copies storages
+            copying = patch.object(torch.Tensor, "__deepcopy__", _deepcopy_tensor)  # torch's copies without an operator
             for context in (torch.no_grad(), trace.watch_reads(self._note_read), copying, self):
                 stack.enter_context(context)
             result = self._take_spikes(run(*args))
@@ -183,10 +183,11 @@ class OperatorRecorder(TorchDispatchMode):
             self.n_outside = len(self._find_frames())
         is_of_layer = is_in_sequence and len(args) == 1 and id(args[0]) in self.pairs and not self.inside
         if module in self.layers:
-            with _disable_current_modes():
-                names = set() if self.inside else self.states[self.layers[module]]
+            if not self.inside:
+                names = self.states[self.layers[module]]
                 kept = [t for name, t in list_states(module).items() if name in names and id(t) in self.held]
-                self.kept = self.kept if self.inside else [self._find_op(t) for t in kept]
+                with _disable_current_modes():
+                    self.kept = [self._find_op(t) for t in kept]
             self.inside.append(self.layers[module])
         return args[0][:1] if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 

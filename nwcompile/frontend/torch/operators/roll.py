@@ -124,9 +124,7 @@ def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool, drops_zeros: 
     `looks_inside`: whether layers of known classes are imported by their operators. `drops_zeros` as in `roll_steps`.
     """
     args, kwargs = map_leaves(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs))
-    first: Any = args[0] if args else None
-    first = first.args[0] if is_op(first) and op.name == "getitem" else first
-    first = first if is_op(first) and isinstance(first.value, torch.Tensor) else None
+    first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
     factors = [simple[o] for o in op.operands]
     # The recurrence of a layer that has none is a product with zeros.
     zeros = [o for o in factors if not o.depends and not o.value.any()]
@@ -134,17 +132,17 @@ def _simplify_op(op: Op, simple: dict[Op, Op], looks_inside: bool, drops_zeros: 
     is_zero |= drops_zeros and op.name == "mul" and (0 in args[1:] or any(not o.value.ndim for o in zeros))
     if is_zero or (factors and not any(o.depends for o in factors)):
         return constant_op(op.value, op.site)
+    part = _find_joined(op, args, kwargs)
+    if part is not None and not part.depends:
+        return constant_op(op.value, op.site)
+    first = first if part is None else part
     if first is not None and isinstance(op.value, torch.Tensor):
         is_same_type = first.value.dtype == op.value.dtype
         if op.name in COPIES or (op.name == "_to_copy" and is_same_type):
             return first
         if op.name == "index_put" and _fills_mask(args):
             return replace(op, name="where", func=aten.where.self, args=(args[1][0], args[2], first), kwargs={})
-        part = _find_joined(op, args, kwargs)
-        if part is not None and not part.depends:
-            return constant_op(op.value, op.site)
         if part is not None or _keeps_order(op, first):
-            first = part or first
             while first.name == "reshape":
                 first = first.args[0]
             if first.value.shape == op.value.shape and first.step == op.step:
@@ -173,17 +171,16 @@ def _find_kept_term(name: str, args: tuple) -> Op | None:
 
 def _find_joined(op: Op, args: tuple, kwargs: dict) -> Op | None:
     """Return the tensor that a view takes out of a stack or concatenation: of states that are kept as one tensor."""
-    view, (whole, *places), named = op, args, kwargs
-    if op.name == "getitem":
-        view, (whole, *places), named = args[0], args[0].args, args[0].kwargs
-    if view.name not in MOVES or whole.name not in ("stack", "cat") or not whole.depends:
+    view = args[0] if op.name == "getitem" else replace(op, args=args, kwargs=kwargs)
+    whole, *places = view.args or [None]
+    if view.name not in MOVES or not is_op(whole) or whole.name not in ("stack", "cat") or not whole.depends:
         return None
     parts, sizes = whole.args[0], [part.value.numel() for part in whole.args[0]]
-    if len(parts) < 2 or any(map(is_op, list_leaves(places))):
+    if len(parts) < 2 or not isinstance(op.value, torch.Tensor) or any(map(is_op, list_leaves(places))):
         return None
     numbers = torch.arange(sum(sizes)).split(sizes)
     shaped = [number.reshape(part.value.shape) for number, part in zip(numbers, parts, strict=True)]
-    taken = view.func(whole.func(shaped, *whole.args[1:], **whole.kwargs), *places, **named)
+    taken = view.func(whole.func(shaped, *whole.args[1:], **whole.kwargs), *places, **view.kwargs)
     taken = (taken[args[1]] if op.name == "getitem" else taken).reshape(-1)
     part = next((part for part, number in zip(parts, numbers, strict=True) if torch.equal(taken, number)), None)
     return part if part is not None and part.value.dtype == whole.value.dtype else None
@@ -481,11 +478,10 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes:
 
 
 def _place_nodes(graph: StepGraph, keeps_inputs: bool, keeps_spikes: bool) -> None:
-    """Move nodes, but for spikes if `keeps_spikes`, to later steps while only later steps read them.
+    """Move nodes to later steps while only later steps read them; so messages are sent in the step of the module.
 
-    So messages are sent in the step of the module.
-
-    If that delays the input, and `keeps_inputs`, move the inner nodes of neurons back as far as their operands allow.
+    `keeps_spikes` as in `roll_steps`. If that delays the input, and `keeps_inputs`, move the inner nodes of neurons
+    back as far as their operands allow.
     """
     reads: dict[Node, list[Ref]] = {node: [] for node in graph.nodes}
     for node in graph.nodes:

@@ -90,7 +90,7 @@ def depends_on_reads(
             if next(calls) > len(ops):
                 raise RuntimeError("the module loops until it reads a certain value")
             if isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
-                return value ^ value if k == 0 else value | True if k == 1 else value ^ bool(draw.getrandbits(1))
+                return (value & False) | (k == 1 if k < 2 else bool(draw.getrandbits(1)))
             factor, offset = (0, k * LARGE_READ) if k < 2 else (draw.randint(-3, 3), draw.randint(-9, 9))
             return factor * value + offset
 
@@ -99,13 +99,9 @@ def depends_on_reads(
                 recorder, other = record_run(module, sample, lead, layers, alter)
         except Exception:  # a value that the module does not take
             return True
-        if not _are_equal([*ops, *_list_ops(result)], [*recorder.ops, *_list_ops(other)]):
+        if not _are_equal([*ops, *list_tensors(result)], [*recorder.ops, *list_tensors(other)]):
             return True
     return False
-
-
-def _list_ops(result: Any) -> list[Op]:
-    return [leaf for leaf in pytree.tree_leaves(result, is_leaf=is_op) if is_op(leaf)]
 
 
 def _are_equal(ops: list[Op], others: list[Op]) -> bool:
