@@ -185,9 +185,11 @@ def test_states_may_be_kept_as_one_tensor(way):
 
 def test_states_that_are_kept_with_a_constant():
     def run_step(net, x, state):
-        v, decay = torch.stack([torch.zeros(len(x), N), torch.full((len(x), N), 0.8)]) if state is None else state
-        s, v = fire(v, net.fc(x), decay)
-        return s, torch.stack([v, torch.full_like(v, 0.8)])
+        zero = torch.zeros(len(x), N)
+        joined = torch.cat([zero, zero + 0.1, zero], 1) if state is None else state
+        v, z = joined[:, :N] + joined[:, N : 2 * N], joined[:, 2 * N :]
+        s, v = fire(v, net.fc(x) + net.own(z))
+        return s, torch.cat([v, torch.full_like(v, 0.1), s], 1)
 
     import_and_compare(Net(run_step))
 
@@ -260,6 +262,7 @@ BRANCHES = {
     "mean": (lambda y: y.reshape(-1, N, 4), lambda d: d.mean(-1), 0.05),
     "branches first": (lambda y: y.reshape(-1, 4, N), lambda d: d.sum(1), 0.05),
     "of functions": (lambda y: y.reshape(-1, N, 4), lambda d: torch.relu(d).sum(2), 0.0),
+    "of many": (lambda y: y.reshape(-1, N, 4).repeat(1, 1, 9), lambda d: d.sum(2), 0.05),
     "of one current": (lambda y: y[:, :N].unsqueeze(2).expand(-1, N, 4), lambda d: d.sum(2), 0.0),
 }
 
@@ -273,7 +276,7 @@ class Dendrites(torch.nn.Module):
         self.fc, self.own = torch.nn.Linear(N_IN, 4 * N), torch.nn.Linear(N, 4 * N, bias=False)
         self.split, self.add_up = split, add_up
         self.decay = torch.nn.Parameter(torch.sigmoid(torch.randn(split(torch.zeros(1, 4 * N)).shape[1:])))
-        self.start = start * torch.arange(4 * N).reshape(self.decay.shape)
+        self.start = start * torch.arange(self.decay.numel()).reshape(self.decay.shape)
 
     def forward(self, x):
         d, v, s, sent = self.start, torch.zeros(len(x), N), torch.zeros(len(x), N), []
@@ -289,7 +292,7 @@ class Dendrites(torch.nn.Module):
 def test_branches_are_inputs_of_their_neurons_and_land(form):
     network = import_and_compare(Dendrites(*BRANCHES[form]))
     (layer,) = network.layers
-    assert network.node(layer).n_inputs == 4
+    assert network.node(layer).n_inputs == (36 if form == "of many" else 4)
     x = spike_tensor(3, STEPS, N_IN).numpy()
     program = nw.compile(network, "spinnaker2", calibration=x)
     assert nw.crosscheck(program, x).agree
@@ -391,6 +394,50 @@ def test_decoder_is_the_hosts(decoder):
     assert nw.compile(network, "loihi2", calibration=x.numpy()).network.readout is not None
 
 
+def test_map_of_the_membranes_of_a_framework_is_the_hosts():
+    class Policy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.out = torch.nn.Linear(N_IN, N), torch.nn.Linear(N, 2)
+            self.lif = framework("snntorch").Leaky(beta=0.9, threshold=0.4)
+
+        def forward(self, x):
+            mem, total = self.lif.init_leaky(), 0.0
+            for x_t in x.unbind(1):
+                _, mem = self.lif(self.fc(x_t), mem)
+                total = total + self.out(mem)
+            return total / x.shape[1]
+
+    net, x = Policy(), spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(net, x)
+    assert network.layers == ("lif",)
+    answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_spikes_and_membranes_may_both_feed_a_layer_of_a_framework():
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.of_v, self.of_s = (torch.nn.Linear(n, N) for n in (N_IN, N, N))
+            self.fc.weight.data *= 3
+            self.lif = framework("snntorch").Leaky(beta=0.9, threshold=0.4)
+
+        def forward(self, x):
+            v, mem, sent = 0.0, self.lif.init_leaky(), []
+            for x_t in x.unbind(1):
+                v = 0.8 * v + self.fc(x_t)
+                s = (v > 0.5).float()
+                z, mem = self.lif(self.of_v(v) + self.of_s(s), mem)
+                v = v * (1 - s)
+                sent.append(z)
+            return torch.stack(sent, 1)
+
+    import_and_compare(Mixed())
+
+
 def test_maps_of_membranes_that_the_host_cannot_read_stay_layers():
     def run_step(net, x, state):
         v, s = (torch.zeros(len(x), N),) * 2 if state is None else state
@@ -423,12 +470,22 @@ def test_layer_that_the_input_feeds_outside_of_the_loop_is_refused_with_its_line
 
 
 def test_products_of_spikes_before_a_map_stay_on_the_chip():
-    def run_step(net, x, state):
-        s, v = fire(0.0 if state is None else state[0], net.fc(x))
-        z, u = fire(0.0 if state is None else state[1], 2 * net.own(s) + 0.3)
-        return net.own(s * z), (v, u)
+    class Gated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.gate, self.out = torch.nn.Linear(N_IN, N), torch.nn.Linear(N_IN, N), torch.nn.Linear(N, 2)
+            self.a, self.b = (framework("snntorch").Leaky(beta=0.9, threshold=0.4) for _ in range(2))
 
-    network = nw.from_torch(Net(run_step), spike_tensor(3, STEPS, N_IN))
+        def forward(self, x):
+            a, b, sent = self.a.init_leaky(), self.b.init_leaky(), []
+            for x_t in x.unbind(1):
+                s, a = self.a(self.fc(x_t), a)
+                z, b = self.b(self.gate(x_t), b)
+                sent.append(self.out((1 - s) * z))
+            return torch.stack(sent, 1)
+
+    network = nw.from_torch(Gated(), spike_tensor(3, STEPS, N_IN))
     assert len(network.layers) == 4 and network.readout is None
 
 
@@ -447,7 +504,7 @@ def test_recurrent_neurons_may_return_their_membrane_before_the_reset():
         v, s = (torch.zeros(len(x), N),) * 2 if state is None else state
         v = 0.9 * v + net.fc(x) + net.own(s)
         s = (v > 0.5).float()
-        return v, (v - 0.5 * s, s)
+        return v, (v - s, s)
 
     net, x = Net(run_step), spike_tensor(3, STEPS, N_IN)
     with pytest.warns(NwWarning, match="the import left out the membrane"):
@@ -474,7 +531,9 @@ def test_first_step_before_the_loop_has_no_recurrent_input():
             s, v = fire(0.0, self.fc(x[:, 0]))
             sent = [s]
             for t in range(1, x.shape[1]):
-                s, v = fire(v, self.own(s) + self.fc(x[:, t]))
+                v = 0.8 * v + self.own(s) + self.fc(x[:, t])
+                s = (v > 0.5).float()
+                v = v * (1 - s)
                 sent.append(s)
             return torch.stack(sent, 1)
 
