@@ -18,13 +18,12 @@ from nwcompile.frontend.torch.operators.graph import (
     Node,
     Ref,
     StepGraph,
-    find_first_value,
     find_operand_nodes,
     is_ref,
     run_node,
 )
 from nwcompile.frontend.torch.operators.ops import is_op, list_leaves, map_leaves, run_op
-from nwcompile.frontend.torch.operators.roll import FED, compute_before
+from nwcompile.frontend.torch.operators.roll import FED
 from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
@@ -329,16 +328,10 @@ def _outer_refs(nodes: list[Node]) -> list[Ref]:
 
 
 def _is_scaling(node: Node, members: set[Node], graph: StepGraph) -> bool:
-    """Return whether a node scales one value, for these members only: in the same step, or from a start of its own."""
+    """Return whether a node scales one value, for these members only, in the same step."""
     is_linear_one = is_elementwise(node) and is_linear(node) and len(node.refs) == 1 and not node.refs[0].delay
-    is_inside = all(u in members and (not d or _has_own_start(node, d, graph)) for u, d in graph.users[node])
+    is_inside = all(user in members and not delay for user, delay in graph.users[node])
     return is_linear_one and node not in graph.returned and is_inside
-
-
-def _has_own_start(node: Node, delay: int, graph: StepGraph) -> bool:
-    """Return whether a node starts from another value than it has if nothing fires."""
-    first, silent = find_first_value(node, delay), {n for n in graph.nodes if n.is_message}
-    return first is not None and not torch.equal(first, compute_before(node, delay, silent))
 
 
 def _find_signs(region: Region, graph: StepGraph) -> list[int] | None:
