@@ -237,6 +237,19 @@ def test_module_that_writes_into_its_input_leaves_the_example_as_it_is():
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module(x).detach().numpy())
 
 
+def test_module_that_scales_its_input_in_place():
+    class Scales(Net):
+        def forward(self, x):
+            return super().forward(x.mul_(2))
+
+    x = spike_tensor(3, STEPS, N_IN)
+    before = x.clone()
+    module = Scales(lambda net, x, v: fire(0.0 if v is None else v, net.fc(x)))
+    network = nw.from_torch(module, x)
+    assert torch.equal(x, before)
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module(x.clone()).detach().numpy())
+
+
 STATES = {
     "the spikes": lambda s, mem: s,
     "half of it": lambda s, mem: mem / 2,
