@@ -89,6 +89,11 @@ def halve_until_small(net, s):
     return s
 
 
+def stop_at_zeros(net, s):
+    sums = [(spikes + 1).sum().item() for spikes in s.unbind(1)]  # never 0
+    return s - 0.0 if any(sums) else torch.zeros_like(s)
+
+
 def halve_if_large(net, s):
     while s.max() > 5:  # never on the example
         s = s / 2
@@ -110,6 +115,7 @@ def keep_until_equal(net, s):
         keep_until_equal,
         lambda net, s: torch.from_numpy(1 - s.numpy()),
         lambda net, s: torch.zeros_like(s) if s.sum().item() == s.mean().item() == 0 else s - 0.0,
+        stop_at_zeros,
     ],
 )
 def test_values_that_change_what_the_module_computes_are_refused(hook):
@@ -434,6 +440,29 @@ def test_map_of_the_membranes_of_a_framework_is_the_hosts():
     assert network.layers == ("lif",)
     answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
     np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_maps_of_a_hidden_and_of_the_last_membrane_are_the_hosts():
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.fc2, self.out = (torch.nn.Linear(*n) for n in ((N_IN, N), (N, N), (N, 2)))
+            self.lif, self.lif2 = (framework("snntorch").Leaky(beta=0.9, threshold=0.4) for _ in range(2))
+
+        def forward(self, x):
+            v, v2, total = self.lif.init_leaky(), self.lif2.init_leaky(), 0.0
+            for x_t in x.unbind(1):
+                s, v = self.lif(self.fc(x_t), v)
+                _, v2 = self.lif2(self.fc2(s), v2)
+                total = total + self.out(v) + self.out(v2)
+            return total
+
+    net, x = Deep(), spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(net, x)
+    assert network.layers == ("lif", "lif2")
+    answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_spikes_and_membranes_may_both_feed_a_layer_of_a_framework():
