@@ -73,6 +73,11 @@ class NwError(Exception):
         self.args = (f"{self}{escape_controls(text)}",)
         return self
 
+    def starting(self, text: str) -> Self:
+        """Put `text` before the sentence and return this error. Its traceback, and so its code, stays."""
+        self.args = (f"{escape_controls(text)}{self}",)
+        return self
+
 
 def _code_of_file(traceback: TracebackType | None) -> str | None:
     """ERROR_CODE of the last file of this package in the traceback, or of the nearest folder that has one."""

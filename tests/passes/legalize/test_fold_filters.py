@@ -124,7 +124,7 @@ def test_programs_that_are_no_filters_stay(neuron):
     assert not is_filter(trace.program(slow=np.linspace(0.5, 0.9, N_IN)))  # weights mix neurons that differ
     constant = [replace(state, next=1.0) for state in trace.program().states]
     assert not is_filter(trace.program().replace(states=tuple(constant)))
-    with pytest.raises(ModelError, match="a number that is not whole; messages of chips carry whole numbers"):
+    with pytest.raises(ModelError, match=r"^layer .*: program .* sends .*, a number that is not whole; messages"):
         nw.compile(filtered(neuron.program()), "loihi2", SPIKES)
 
 
