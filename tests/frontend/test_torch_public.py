@@ -324,6 +324,18 @@ def test_branches_are_inputs_of_their_neurons_and_land(form):
     assert nw.crosscheck(program, x).agree
 
 
+def test_branches_of_one_current_have_one_input():
+    def run_step(net, x, state):
+        d, v = (torch.zeros(len(x), N, 3), torch.zeros(len(x), N)) if state is None else state
+        d = torch.tensor([0.2, 0.5, 0.9]) * d + net.fc(x).unsqueeze(2)
+        s, v = fire(v, d.mean(2), decay=0.5)
+        return s, (d, v)
+
+    network = import_and_compare(Net(run_step))
+    (layer,) = network.layers
+    assert network.node(layer).n_inputs == 1
+
+
 @pytest.mark.parametrize("change", [lambda v: v.clamp(max=0.3), lambda v: v.mul_(0.5)])
 def test_state_in_an_attribute_that_the_code_changes(change):
     neuron = framework("spikingjelly.activation_based.neuron")

@@ -66,10 +66,8 @@ def _split_axis(total: Node, members: list[Node], graph: StepGraph) -> StepGraph
         ends.append(copies[source])
     place = graph.nodes.index(total)
     nodes += _replace_total(total, ends, axis)
-    whole = [node for node in (*graph.nodes[:place], *nodes, *graph.nodes[place:]) if node not in members]
-    read = {ref.node for node in whole for ref in node.refs} | graph.returned
-    unread = {ref.node for node in members for ref in node.refs} - read
-    return replace(graph, nodes=[node for node in whole if node not in unread])
+    nodes = [node for node in (*graph.nodes[:place], *nodes, *graph.nodes[place:]) if node not in members]
+    return replace(graph, nodes=nodes)
 
 
 def _copy_members(members: list[Node], axis: int, k: int) -> tuple[dict[Node, Node], list[Node]]:
