@@ -74,8 +74,9 @@ class NwError(Exception):
         return self
 
     def starting(self, text: str) -> Self:
-        """Put `text` before the sentence and return this error. Its traceback, and so its code, stays."""
-        self.args = (f"{escape_controls(text)}{self}",)
+        """Put `text` before the sentence, unless it begins so, and return this error. Its traceback and code stay."""
+        start = escape_controls(text)
+        self.args = (f"{start}{str(self).removeprefix(start)}",)
         return self
 
 

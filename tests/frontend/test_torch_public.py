@@ -432,49 +432,30 @@ def test_decoder_is_the_hosts(decoder):
     assert nw.compile(network, "loihi2", calibration=x.numpy()).network.readout is not None
 
 
-def test_map_of_the_membranes_of_a_framework_is_the_hosts():
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_map_of_the_membranes_of_a_framework_is_the_hosts(n_layers):
     class Policy(torch.nn.Module):
         def __init__(self):
             super().__init__()
             torch.manual_seed(0)
-            self.fc, self.out = torch.nn.Linear(N_IN, N), torch.nn.Linear(N, 2)
-            self.lif = framework("snntorch").Leaky(beta=0.9, threshold=0.4)
+            sizes = [(N_IN, N), (N, N)][:n_layers]
+            self.fc = torch.nn.ModuleList(torch.nn.Linear(*size) for size in sizes)
+            self.lif = torch.nn.ModuleList(framework("snntorch").Leaky(beta=0.9, threshold=0.4) for _ in sizes)
+            self.out = torch.nn.Linear(N, 2)
 
         def forward(self, x):
-            mem, total = self.lif.init_leaky(), 0.0
-            for x_t in x.unbind(1):
-                _, mem = self.lif(self.fc(x_t), mem)
-                total = total + self.out(mem)
+            mem, total = [lif.init_leaky() for lif in self.lif], 0.0
+            for s in x.unbind(1):
+                for i, (fc, lif) in enumerate(zip(self.fc, self.lif, strict=True)):
+                    s, mem[i] = lif(fc(s), mem[i])
+                    total = total + self.out(mem[i])
             return total / x.shape[1]
 
     net, x = Policy(), spike_tensor(3, STEPS, N_IN)
     network = nw.from_torch(net, x)
-    assert network.layers == ("lif",)
+    assert network.layers == ("lif.0", "lif.1")[:n_layers]
     answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
     np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-6)
-
-
-def test_maps_of_a_hidden_and_of_the_last_membrane_are_the_hosts():
-    class Deep(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.fc, self.fc2, self.out = (torch.nn.Linear(*n) for n in ((N_IN, N), (N, N), (N, 2)))
-            self.lif, self.lif2 = (framework("snntorch").Leaky(beta=0.9, threshold=0.4) for _ in range(2))
-
-        def forward(self, x):
-            v, v2, total = self.lif.init_leaky(), self.lif2.init_leaky(), 0.0
-            for x_t in x.unbind(1):
-                s, v = self.lif(self.fc(x_t), v)
-                _, v2 = self.lif2(self.fc2(s), v2)
-                total = total + self.out(v) + self.out(v2)
-            return total
-
-    net, x = Deep(), spike_tensor(3, STEPS, N_IN)
-    network = nw.from_torch(net, x)
-    assert network.layers == ("lif", "lif2")
-    answer = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
-    np.testing.assert_allclose(answer.reshape(3, 2), net(x).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_spikes_and_membranes_may_both_feed_a_layer_of_a_framework():

@@ -223,7 +223,10 @@ class QuantizedProgram(ConnectedLayer):
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=copy_array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)
-        fixed = quantize_at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
+        try:
+            fixed = quantize_at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
+        except ModelError as e:
+            raise e.starting(f"layer {node.name!r}: ") from None
         pairs = zip(self.connections, fixed.effective, strict=True)
         weights = tuple(IntegerWeights.from_connection(c, effective, self.node.n_neurons) for c, effective in pairs)
         rows, learned = self._select_learned(fixed, name, bias)

@@ -114,20 +114,17 @@ def fixed_layer(
     if grids and max(g.bits for g in grids) <= NARROW_BITS:  # clipping some narrow weights may round the others better
         errors = {clip: _weight_error(edges, round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
         unit = unit / min(CLIPS, key=lambda clip: errors[clip])
-    try:
-        sums = set(input_sums(program).values())
-        if sums:
-            room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
-            unit = min(unit, room / _largest_state(program, states, sums))
-        rounded = round_weights(edges, grids, unit)
-        measured = Measured.from_program(program, unit, states, learned)
-        fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
-        tables = ProgramTables.from_measured(measured, fraction_bits, chip, _state_bits(chip))
-        whole = to_whole_numbers(
-            measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.make_table
-        )
-    except ModelError as e:
-        raise e.starting(f"layer {name!r}: ") from None
+    sums = set(input_sums(program).values())
+    if sums:
+        room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
+        unit = min(unit, room / _largest_state(program, states, sums))
+    rounded = round_weights(edges, grids, unit)
+    measured = Measured.from_program(program, unit, states, learned)
+    fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
+    tables = ProgramTables.from_measured(name, measured, fraction_bits, chip, _state_bits(chip))
+    whole = to_whole_numbers(
+        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.make_table
+    )
     chosen = Format.from_weights(
         grids,
         rounded,

@@ -93,7 +93,9 @@ class ProgramTables:
     pinned: dict[str, dict]
 
     @classmethod
-    def from_measured(cls, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int) -> "ProgramTables":
+    def from_measured(
+        cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int
+    ) -> "ProgramTables":
         program = measured.program
         wanted, limit = measured.find_curves(), chip.limit("max_instructions")
         n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
@@ -101,7 +103,7 @@ class ProgramTables:
         held = {name: Range(-largest, largest, False) for name in (*program.state_names, *program.inputs)}
         held |= {name: array_range(value) for name, value in program.parameters.items()}
         return cls(
-            where=f"program {program.name!r}",
+            where=f"layer {layer!r}: program {program.name!r}",
             measured=measured,
             texts={name: str(curve) for name, curve in wanted.items()},
             possible=propagate_ranges(program, held, AssertionError) if wanted else {},

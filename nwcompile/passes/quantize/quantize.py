@@ -161,7 +161,10 @@ def _layer_by_layer(
                 samples = replace(samples, run=replace(samples.run, spikes=sent))
             else:
                 run = None if samples is None else samples.run.states[name]
-                programs[name] = fixed_layer(network, name, chip, run, learned)
+                try:
+                    programs[name] = fixed_layer(network, name, chip, run, learned)
+                except ModelError as e:
+                    raise e.starting(f"layer {name!r}: ") from None
             if samples is not None:
                 samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue

@@ -65,9 +65,8 @@ def _split_axis(total: Node, members: list[Node], graph: StepGraph) -> StepGraph
         nodes += [*(node for node in entries if node not in graph.nodes), *copies.values()]
         ends.append(copies[source])
     place = graph.nodes.index(total)
-    nodes += _replace_total(total, ends, axis)
-    nodes = [node for node in (*graph.nodes[:place], *nodes, *graph.nodes[place:]) if node not in members]
-    return replace(graph, nodes=nodes)
+    nodes = [*graph.nodes[:place], *nodes, *_replace_total(total, ends, axis), *graph.nodes[place:]]
+    return replace(graph, nodes=[node for node in nodes if node not in members])
 
 
 def _copy_members(members: list[Node], axis: int, k: int) -> tuple[dict[Node, Node], list[Node]]:

@@ -23,7 +23,6 @@ from nwcompile.frontend.torch.operators.graph import (
     run_node,
 )
 from nwcompile.frontend.torch.operators.ops import is_op, list_leaves, map_leaves, run_op
-from nwcompile.frontend.torch.operators.roll import FED
 from nwcompile.frontend.torch.operators.unroll import REGISTER, is_entrywise
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
@@ -279,8 +278,7 @@ def _drop_factor(node: Node, members: set[Node]) -> Node:
 
 
 def _feeds_layer(graph: StepGraph, node: Node, members: set[Node], cores: dict[Node, int]) -> bool:
-    """Return whether neurons take a node's result, or the same ones through a map, or any map takes whole numbers."""
-    to_maps = graph.sends_membranes or is_whole(node)
+    """Return whether neurons take a node's result, or the same ones through a map."""
     waiting, seen = [node], {node}
     while waiting:
         source = waiting.pop()
@@ -291,7 +289,7 @@ def _feeds_layer(graph: StepGraph, node: Node, members: set[Node], cores: dict[N
                 continue
             is_sum = len(user.refs) == 2 and user in {ref.node for ref in user.refs}
             is_map = user.name in WEIGHTED or (is_elementwise(user) and not is_linear(user) and not is_sum)
-            if user.is_message or user.name == FED or (user in cores and not is_sum) or (to_maps and is_map):
+            if user.is_message or (user in cores and not is_sum) or (graph.sends_membranes and is_map):
                 return True
             seen.add(user)
             waiting.append(user)
