@@ -51,44 +51,59 @@ def test_few_neurons_run_on_every_chip(name):
 
 def test_kernels_are_compiled_elsewhere_only_where_none_is_kept(monkeypatch):
     started, told = [], []
-    monkeypatch.setattr(jit, "compile_elsewhere", started.append)
+    monkeypatch.setattr(jit, "compile_elsewhere", lambda part, command: started.append(command))
     monkeypatch.setattr(jit, "tell_others", told.append)
     warm_up.simulate_few_neurons(Chip.load("loihi1"))
     warm_up.start(Chip.load("loihi1"))
     assert not started
     monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
     warm_up.start(Chip.load("mesh_spec"))
-    assert started == [[sys.executable, "-P", "-m", "nwcompile.warm_up"]]
+    assert started == [[sys.executable, "-P", "-m", "nwcompile.warm_up", "cycle"]]
     assert Chip.from_dict(json.loads(told[-1])).name == "mesh_spec"
 
 
-def test_estimate_compiles_no_kernels_of_the_cycle_backend(monkeypatch):
-    started = []
-    monkeypatch.setattr(jit, "compile_elsewhere", started.append)
-    monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
+def test_estimate_compiles_placement_elsewhere_and_no_cycle_backend(monkeypatch):
+    started, waited = [], []
+    monkeypatch.setattr(jit, "compile_elsewhere", lambda part, command: started.append(part))
+    monkeypatch.setattr(jit, "wait_for", waited.append)
     network = demo_network()
-    nw.estimate(network, ["tiny", "loihi1"])
+    monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
+    nw.estimate(network, ["tiny"])
     assert not started
     nw.compile(network, "tiny")
-    assert started == [jit.WARM_UP]
+    assert started == [jit.CYCLE]
+    monkeypatch.setattr(jit, "is_cold", lambda kernel: True)
+    nw.estimate(network, ["tiny"])
+    assert started == [jit.CYCLE, jit.PLACEMENT]
+    assert waited == [jit.PLACEMENT] * 3  # before each of the three placements
+
+
+@pytest.mark.long
+def test_process_leaves_the_kernels_of_placement_in_the_cache(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([*jit.WARM_UP, jit.PLACEMENT], env=environment, input="", text=True, check=True)
+    kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert {"placement.anneal_cores", "trees.merge_routes"} <= kept
+    assert not any(name.startswith(("moves.", "cycle.")) for name in kept)
 
 
 def test_nothing_is_compiled_elsewhere_where_no_core_is_free(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    jit.compile_elsewhere([sys.executable, "-c", ""])
+    jit.compile_elsewhere(jit.CYCLE, [sys.executable, "-c", ""])
     assert not jit.OTHERS
 
 
 @pytest.mark.parametrize("given", ["", "mesh_spec"])
 def test_process_that_warms_up_takes_the_chip_it_is_told_or_none(given):
     text = json.dumps(Chip.load(given).to_dict()) if given else ""
-    process = subprocess.run(jit.WARM_UP, input=text, text=True, capture_output=True)
+    process = subprocess.run([*jit.WARM_UP, jit.CYCLE], input=text, text=True, capture_output=True)
     assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_first_compilation_of_all_starts_the_process_that_warms_up(tmp_path):
     code = (
-        "from nwcompile.kernels import jit\njit.compile_elsewhere = lambda command: print(command[1:])\n" + ONE_KERNEL
+        "from nwcompile.kernels import jit\njit.compile_elsewhere = lambda part, command: print(command[1:])\n"
+        + ONE_KERNEL
     )
     environment = {name: value for name, value in os.environ.items() if name != jit.QUIET}
     environment["NUMBA_CACHE_DIR"] = str(tmp_path)
@@ -96,7 +111,7 @@ def test_first_compilation_of_all_starts_the_process_that_warms_up(tmp_path):
         subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
-    assert [run.stdout for run in runs] == ["['-P', '-m', 'nwcompile.warm_up']\n", ""]
+    assert [run.stdout for run in runs] == ["['-P', '-m', 'nwcompile.warm_up', 'cycle']\n", ""]
 
 
 def test_garbage_collector_rests_only_while_a_kernel_is_compiled():
@@ -115,27 +130,29 @@ def test_kernel_is_cold_until_it_is_compiled_or_kept(tmp_path):
 
 def test_others_that_compile_are_waited_for(tmp_path):
     done = tmp_path / "done"
-    jit.compile_elsewhere([sys.executable, "-c", f"import sys; open({str(done)!r}, 'w').write(sys.stdin.read())"])
+    jit.compile_elsewhere(
+        jit.CYCLE, [sys.executable, "-c", f"import sys; open({str(done)!r}, 'w').write(sys.stdin.read())"]
+    )
     jit.tell_others("yes")
     jit.tell_others("no")
-    jit.wait_for_others()
+    jit.wait_for(jit.CYCLE)
     assert done.read_text() == "yes"
     assert not jit.OTHERS
 
 
 @pytest.mark.parametrize("command", [["/nowhere/python"], ["true"]])
 def test_process_that_cannot_start_or_ends_at_once_is_done_without(command):
-    jit.compile_elsewhere(command)
+    jit.compile_elsewhere(jit.CYCLE, command)
     jit.tell_others("x" * (1 << 20))
-    jit.wait_for_others()
+    jit.wait_for(jit.CYCLE)
     assert not jit.OTHERS
 
 
 def test_process_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(jit, "LONGEST_WAIT_S", 0.2)
-    jit.compile_elsewhere(["sleep", "60"])
-    (other,) = jit.OTHERS
-    jit.wait_for_others()
+    jit.compile_elsewhere(jit.CYCLE, ["sleep", "60"])
+    (other,) = jit.OTHERS.values()
+    jit.wait_for(jit.CYCLE)
     assert other.poll() is not None
 
 
@@ -144,9 +161,9 @@ def test_process_imports_the_package_of_this_one_wherever_it_is_started(tmp_path
     (tmp_path / "nwcompile" / "__init__.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    jit.compile_elsewhere([sys.executable, "-P", "-c", "import nwcompile.errors"])
-    (other,) = jit.OTHERS
-    jit.wait_for_others()
+    jit.compile_elsewhere(jit.CYCLE, [sys.executable, "-P", "-c", "import nwcompile.errors"])
+    (other,) = jit.OTHERS.values()
+    jit.wait_for(jit.CYCLE)
     assert other.returncode == 0
 
 
@@ -161,6 +178,6 @@ def test_kernel_whose_index_is_cut_is_compiled_again(tmp_path):
 @pytest.mark.parametrize("record", ["spikes", "totals"])
 def test_cycle_backend_waits_for_others(record):
     program = four_cores()
-    jit.compile_elsewhere([sys.executable, "-c", ""])
+    jit.compile_elsewhere(jit.CYCLE, [sys.executable, "-c", ""])
     simulate(program, np.ones((1, 2, 6), np.int8), backend="cycle", record=record)
     assert not jit.OTHERS

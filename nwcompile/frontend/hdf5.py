@@ -19,6 +19,7 @@ ERROR_CODE = "NW2001"
 CHILD = Path(__file__).with_name("hdf5_child.py")
 SECONDS = 10.0
 BYTES_PER_SECOND = 10_000_000
+LFS_POINTER = b"version https://git-lfs."  # how a file begins that Git LFS has not fetched
 
 
 def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
@@ -33,13 +34,15 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
         if path.is_file() or not path.exists():
             with path.open("rb") as file:
                 n_bytes = path.stat().st_size
-                start = file.read(8)
+                start = file.read(len(LFS_POINTER))
     except FileNotFoundError:
         raise ModelError(f"{where}: there is no such file") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{where}: it cannot be read ({reason})") from None
-    if start != b"\x89HDF\r\n\x1a\n":
+    if start == LFS_POINTER:
+        raise ModelError(f"{where}: this is a pointer of Git LFS, not the file; run 'git lfs pull' in its repository")
+    if not start.startswith(b"\x89HDF\r\n\x1a\n"):
         raise ModelError(f"{where}: this is not an HDF5 file; give a file that its framework exported")
     limit = seconds + n_bytes / BYTES_PER_SECOND
     command = [sys.executable, "-P", str(CHILD), str(path.resolve()), str(int(limit) + 1)]

@@ -42,9 +42,11 @@ PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # name prefix of the modules of neu
 DIGEST_BYTES = hashlib.sha256().digest_size
 QUIET = "NWCOMPILE_QUIET"  # an environment variable: if set, the first compilation is not announced
 LONGEST_WAIT_S = 300  # Ten times the compile time of all kernels on a slow machine: a process that needs longer hangs.
-WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
-OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
-_NEEDS_CYCLE: ContextVar[bool] = ContextVar("needs_cycle", default=True)  # whether the cycle backend may run next
+WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process, and what it compiles
+CYCLE = "cycle"  # what such a process compiles: the cycle backend,
+PLACEMENT = "placement"  # or what `estimate` needs after the partitioner
+OTHERS: dict[str, subprocess.Popen] = {}  # processes that compile kernels for this one, by what they compile
+ELSEWHERE: ContextVar[str] = ContextVar("elsewhere", default=CYCLE)  # what a second process shall compile
 _USING_OTHERS = Lock()  # networks may be compiled for several chips at once, in threads
 _USING_CACHE_DIR = Lock()  # likewise
 
@@ -321,24 +323,24 @@ def is_cold(dispatcher) -> bool:
 
 
 def warm_up_elsewhere() -> None:
-    """Start the process that compiles the kernels of the cycle backend, unless one is running or none is needed."""
+    """Start the process that compiles the kernels of the cycle backend or of placement, unless one is running."""
     with _USING_OTHERS:
-        if _NEEDS_CYCLE.get() and not OTHERS:
-            compile_elsewhere(WARM_UP)
+        if not OTHERS:
+            compile_elsewhere(ELSEWHERE.get(), [*WARM_UP, ELSEWHERE.get()])
 
 
 @contextmanager
-def compile_without_cycle() -> Iterator[None]:
-    """Do not compile the kernels of the cycle backend elsewhere in this block, which does not simulate."""
-    token = _NEEDS_CYCLE.set(False)
+def compile_placement_elsewhere() -> Iterator[None]:
+    """Compile the kernels of placement elsewhere in this block, which does not simulate, not the cycle backend's."""
+    token = ELSEWHERE.set(PLACEMENT)
     try:
         yield
     finally:
-        _NEEDS_CYCLE.reset(token)
+        ELSEWHERE.reset(token)
 
 
-def compile_elsewhere(command: list[str]) -> None:
-    """Start a process that compiles kernels into the cache; it ends when this one exits.
+def compile_elsewhere(part: str, command: list[str]) -> None:
+    """Start a process that compiles the kernels of `part` into the cache; it ends when this one exits.
 
     It imports this same package. Nothing is compiled elsewhere if no second core is available, or if the process cannot
     be started or ends at once.
@@ -356,13 +358,13 @@ def compile_elsewhere(command: list[str]) -> None:
             env={**os.environ, QUIET: "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
         atexit.register(_kill_process, other)
-        OTHERS.append(other)
+        OTHERS[part] = other
 
 
 def tell_others(text: str) -> None:
     """Send `text` to the processes that compile for this one, and close their stdin."""
     with _USING_OTHERS:
-        for other in OTHERS:
+        for other in OTHERS.values():
             if not other.stdin.closed:
                 with suppress(BrokenPipeError), other.stdin as pipe:
                     pipe.write(text)
@@ -373,12 +375,13 @@ def _kill_process(other: subprocess.Popen) -> None:
     other.wait()
 
 
-def wait_for_others() -> None:
-    """Wait for the processes that compile for this one; a process that hangs is killed."""
+def wait_for(part: str) -> None:
+    """Wait for the process that compiles `part` for this one, if there is one; a process that hangs is killed."""
     tell_others("")
-    while OTHERS:
-        other = OTHERS.pop()
+    other = OTHERS.get(part)
+    if other is not None:
         try:
             other.wait(LONGEST_WAIT_S)
         except subprocess.TimeoutExpired:
             _kill_process(other)
+        OTHERS.pop(part, None)

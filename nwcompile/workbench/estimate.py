@@ -20,7 +20,7 @@ from nwcompile.ir.manifest import EXACT
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame, number, wrap_lines
-from nwcompile.kernels.jit import compile_without_cycle
+from nwcompile.kernels.jit import compile_placement_elsewhere
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
 from nwcompile.passes.quantize.quantize import share_results
@@ -182,7 +182,7 @@ def estimate(
     parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
     parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _count_parallel(network, inputs, options)
-    with share_results(), compile_without_cycle():
+    with share_results(), compile_placement_elsewhere():
         try:
             made = at_once(call, parts, n_at_once)
         except MemoryError:

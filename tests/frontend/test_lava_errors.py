@@ -160,13 +160,18 @@ def test_lava_unusable_model_is_one_sentence(tmp_path, layers, text):
 
 
 def test_lava_unusable_file_or_call_is_one_sentence(tmp_path):
-    path, empty = tmp_path / "a.net", tmp_path / "b.net"
+    path, empty, pointer = tmp_path / "a.net", tmp_path / "b.net", tmp_path / "c.net"
     path.write_text("not HDF5")
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:9b0bbd50\nsize 2701856\n")
     h5py.File(empty, "w").close()
     for call, text in (
         (
             lambda: from_lava(path),
             f"lava-dl file {path}: this is not an HDF5 file; give a file that its framework exported",
+        ),
+        (
+            lambda: from_lava(pointer),
+            f"lava-dl file {pointer}: this is a pointer of Git LFS, not the file; run 'git lfs pull' in its repository",
         ),
         (
             lambda: from_lava(empty),

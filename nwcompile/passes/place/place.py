@@ -11,6 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.kernels import jit
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
@@ -42,6 +43,7 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     arguments of this function and returns a Mapping with the same `core_of`, with cores of `options.fixed_sites` at
     their sites. Raises OptionError for an unknown placer, and ModelError if a callable returns anything else.
     """
+    jit.wait_for(jit.PLACEMENT)
     method = options.placer
     if not callable(method):
         method = plugins.look_up(plugins.PLACERS, "placer", method, PLACERS)

@@ -73,7 +73,7 @@ class ChipRun:
     """The constant tables of a program on its chip, and the functions that simulate samples with them."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
-        jit.wait_for_others()
+        jit.wait_for(jit.CYCLE)
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
         self.engine = find_engine(chip)(program)
