@@ -590,3 +590,23 @@ def test_first_state_that_is_the_input_times_zero():
         return s, v - 0.4 * s
 
     import_and_compare(Net(run_step))
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_states_of_all_steps_that_are_filled_a_step_ahead(n_layers):
+    def fill(own, current):
+        v, s = torch.zeros_like(current), torch.zeros_like(current)
+        for t in range(current.shape[1] - 1):
+            v[:, t + 1] = 0.9 * v[:, t] + current[:, t] + own(s[:, t]) - s[:, t]
+            s[:, t + 1] = (v[:, t + 1] > 0.5).float()
+        return s
+
+    class Filled(Net):
+        def forward(self, x):
+            s = fill(self.own, x @ self.fc.weight.T)
+            return s if n_layers == 1 else fill(self.own, self.own(s))
+
+    network = import_and_compare(Filled(None).requires_grad_(False))
+    assert len(network.layers) == n_layers
+    x = spike_tensor(3, STEPS, N_IN).numpy()
+    assert nw.crosscheck(nw.compile(network, "spinnaker2", calibration=x), x).agree

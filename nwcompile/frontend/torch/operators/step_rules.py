@@ -14,7 +14,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.ops import Op, aten, constant_op, is_op, make_op
-from nwcompile.frontend.torch.operators.steps import Steps, find_steps, set_times
+from nwcompile.frontend.torch.operators.steps import Steps, find_steps, set_times, was_moved
 
 if TYPE_CHECKING:
     from nwcompile.frontend.torch.operators.unroll import Unroller
@@ -35,6 +35,10 @@ def _select_entry(do: "Unroller", op: Op, steps: Steps, axis: int, index: int) -
         return do.map_steps(steps, lambda e: do.emit(aten.select.int, e, axis, index), steps.axis - (axis < steps.axis))
     n = len(steps.entries)
     entry = steps.entries[index // steps.right % n]
+    if entry.depends and entry.step < index // steps.right:
+        do.early_reads.add(op.site)
+    elif op.site in do.early_reads and was_moved(entry):  # as in the steps before, in which it was not moved yet
+        (entry,) = entry.operands
     return do.emit(aten.select.int, entry, axis, index // (steps.right * n) * steps.right + index % steps.right)
 
 

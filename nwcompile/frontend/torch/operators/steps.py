@@ -59,6 +59,11 @@ def set_times(entries: list[Op], n_steps: int) -> list[Op]:
     return [replace(m, step=t) if e.depends else e for t, (e, m) in enumerate(zip(entries, moved, strict=True))]
 
 
+def was_moved(entry: Op) -> bool:
+    """Return whether `set_times` moved an entry to a later step."""
+    return entry.name == "reshape" and entry.depends and entry.operands[0].step < entry.step
+
+
 def cut_value(value: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:
     """Return the part of each step of a tensor with this layout; None if it has no axis of steps."""
     axis, n, left, right = layout
