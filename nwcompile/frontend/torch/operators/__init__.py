@@ -19,6 +19,7 @@ what the module returns, and computes after layers   describe_results, ...  read
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from traceback import walk_tb
@@ -142,6 +143,11 @@ def import_operators(
             refused.append(e)
     else:
         raise refused[0]
+    if not options and assembled.n_gates:
+        with suppress(ModelError):
+            other = _assemble_example(example, input_name, {"keeps_inputs": False})
+            if other.n_gates < assembled.n_gates:
+                assembled, options = other, {"keeps_inputs": False}
     if example.recorder.reads and assembled.assembler.layers:
         raise example.recorder.refuse_reading(example.recorder.reads[0])
     imported = _read_result(example, assembled, reads_out=relu is None)
@@ -180,6 +186,11 @@ class _Assembled(NamedTuple):
     assembler: Assembler
     samples: torch.Tensor
     runs: list[tuple[dict, dict]]
+
+    @property
+    def n_gates(self) -> int:
+        """The number of inputs of neurons beyond the first of each layer."""
+        return sum(node.n_inputs - 1 for node in self.assembler.network.nodes.values())
 
 
 def _record_example(
