@@ -1,11 +1,14 @@
 """Conversion: integrate-and-fire networks that compute what ReLU networks do, in float and on a chip."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import nwcompile as nw
+from nwcompile.frontend.torch.operators.connect import scale_symbol
 from nwcompile.frontend.torch.operators.record import OperatorRecorder
 from nwcompile.nn import QuantizedReLU
 from tests.made.relu_nets import Residual, X, conv_net
@@ -299,6 +302,9 @@ LINEAR = {
     "circular": nn.CircularPad2d(1),
     "reflect": nn.ReflectionPad2d(1),
     "pad_value": nn.ConstantPad2d(1, 0.5),
+    "pad_one": nn.ConstantPad2d(1, 1.0),  # also the number of an entry
+    "pad_minus_two": nn.ConstantPad2d(1, -2.0),
+    "division": lambda x: torch.div(x, 3.0, rounding_mode=None),
     "pixel_shuffle": nn.PixelShuffle(2),
     "channel_shuffle": nn.ChannelShuffle(2),
     "unfold": nn.Unfold(2),
@@ -335,6 +341,31 @@ def test_convert_clipped_relus_are_layers(name):
 @pytest.mark.parametrize("name", LINEAR)
 def test_convert_takes_linear_maps_of_any_name(name):
     assert_exact(Through(nn.Sequential(nn.ReLU(), Called(LINEAR[name]))), X, 2)
+
+
+def test_convert_a_squeeze_that_also_drops_the_axis_of_one_sample():
+    class Squeezed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(4)
+            self.conv, self.hidden, self.out = nn.Conv2d(2, 4, 3), nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            pooled = torch.relu(self.conv(x)).mean((2, 3), keepdim=True).squeeze()
+            return self.out(torch.relu(self.hidden(pooled)))
+
+    network = assert_exact(Squeezed(), X, 3)
+    assert [network.node(name).n_neurons for name in network.layers][1:] == [5, 3]
+
+
+def test_convert_refuses_a_map_that_it_reads_wrongly(monkeypatch):
+    monkeypatch.setattr(
+        sys.modules["nwcompile.frontend.torch.convert"],
+        "scale_symbol",
+        lambda symbol, factor, shift, name: scale_symbol(symbol, 2 * factor, shift, name),
+    )
+    with pytest.raises(nw.ModelError, match="nwcompile reads a map between the ReLUs wrongly: the output differs by "):
+        nw.convert(conv_net(), X, 8)
 
 
 class Called(nn.Module):

@@ -39,6 +39,10 @@ def write(path: Path, nodes: list, arrays: dict[str, np.ndarray], shape: tuple, 
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
+    return save(graph, path, opset)
+
+
+def save(graph, path: Path, opset: int = 18) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.save(onnx.shape_inference.infer_shapes(model), str(path))
     return path
@@ -189,6 +193,51 @@ def test_onnx_network_converts_to_the_numbers_of_the_file(opset, batch, tmp_path
     evaluator = ReferenceEvaluator(str(path))
     wanted = np.concatenate([evaluator.run(None, {"x": sample[None].numpy()})[0] for sample in x])
     np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-4)
+
+
+def test_onnx_network_divides_by_a_constant_and_drops_axes_of_one_entry(tmp_path):
+    nodes = [
+        ("Div", ["c"], {}), ("Conv", ["k"], {}), ("Relu", [], {}), ("GlobalAveragePool", [], {}), ("Squeeze", [], {}),
+        ("MatMul", ["w"], {}),
+    ]  # fmt: skip
+    path = write(tmp_path / "a.onnx", nodes, {"c": draw(1) + 3, "k": draw(4, 2, 3, 3), "w": draw(4, 3)}, IMAGE, 1)
+    module, x = nw.load_onnx(path), torch.rand(5, *IMAGE)
+    network = nw.convert(module, x, 200, "max")
+    run = nw.simulate(network, np.repeat(x[:, None].numpy(), 200, 1))
+    with torch.no_grad():
+        np.testing.assert_allclose(run.output.mean(1), module(x), atol=0.02 * float(module(x).abs().max()))
+
+
+@pytest.mark.parametrize("name", ["place", "numbers", "calls", "forward"])
+def test_onnx_node_may_have_the_name_of_an_attribute(name, tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"], name)],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(draw(3, 4), "w")],
+    )
+    save(graph, tmp_path / "a.onnx")
+    compare(tmp_path / "a.onnx", (3,))
+
+
+def test_onnx_shapes_of_one_sample_hold_for_any_number_of_them(tmp_path):
+    """A file for one sample may transpose before it reshapes, and reshape constants to the same shape."""
+    nodes = [
+        helper.make_node("Reshape", ["b", "s"], ["bias"]),
+        helper.make_node("Add", ["x", "bias"], ["h"]),
+        helper.make_node("Reshape", ["h", "s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 1, 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(draw(4), "b"), numpy_helper.from_array(ints(1, 4, 1, 1), "s")],
+    )
+    save(graph, tmp_path / "a.onnx")
+    module = compare(tmp_path / "a.onnx", (4, 1, 1), 1)
+    assert module(torch.zeros(5, 4, 1, 1)).shape == (5, 4, 1, 1)
 
 
 def test_onnx_shapes_that_a_file_computes(tmp_path):

@@ -58,17 +58,17 @@ class ReluNet:
     output: Node
     tail: list[Node]
 
-    def run_sample(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the result of the operators on a sample `[1, *shape]`."""
+    def run_sample(self, x: torch.Tensor, takes_levels: bool = True) -> dict[Node, Any]:
+        """Return the results of all operators on a sample `[1, *shape]`; with `takes_levels`, ReLUs are quantized."""
         values: dict[Node, Any] = {self.nodes[0]: x}
-        quantized = {relu.node: relu.quantized for relu in self.relus.values() if relu.quantized is not None}
+        quantized = {r.node: r.quantized for r in self.relus.values() if r.quantized is not None and takes_levels}
         for node in (*self.nodes[1:], *self.tail):
             if node in quantized:
                 values[node] = QuantizedReLU.forward(quantized[node], values[node.refs[0].node])
             else:
                 result = run_node(node, lambda ref: values[ref.node])
                 values[node] = result.contiguous() if isinstance(result, torch.Tensor) else result  # for views
-        return values[(*self.nodes, *self.tail)[-1]]
+        return values
 
 
 def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
@@ -247,7 +247,8 @@ def verify_same(net: ReluNet, samples: torch.Tensor) -> None:
             f"the network gives shape {list(wanted.shape)} for {len(samples)} samples, not [B, *shape]; remove "
             "functions that drop or merge axes after its last layer"
         )
-    given = torch.stack([net.run_sample(x[None].cpu()).reshape(wanted.shape[1:]) for x in samples])
+    last = (*net.nodes, *net.tail)[-1]
+    given = torch.stack([net.run_sample(x[None].cpu())[last].reshape(wanted.shape[1:]) for x in samples])
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     if not torch.allclose(wanted, given, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(

@@ -27,6 +27,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.sim import simulate
 
 ERROR_CODE = "NW2305"
 MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer no longer changes.
@@ -35,6 +36,7 @@ RESETS = ("subtract", "zero")
 NEURONS = ("integrate-and-fire", "sigma-delta")
 MAX_LEVELS = (1 << 15) - 1  # More than 16 bits per message are useless: weights have 8.
 EXAMPLE_SAMPLES = 2  # Samples for tracing; the structure does not depend on their number.
+MOST_OFF = 1e-3  # of the largest output: folded maps are rounded to float32, in another order of sums
 
 
 def convert(
@@ -110,6 +112,7 @@ def convert(
     worth = {name: METHODS[method](quantized[name], above[name], percentile, n_steps) for name in above}
     spikes = "gated" if method == "quantized" else "binary"
     network = _build_network(net, NeuronSpec(strict=False, reset=reset, spikes=spikes))
+    _verify_maps(network, net, samples[:EXAMPLE_SAMPLES].cpu())
     if is_delta:
         own_levels = {name: getattr(part, "levels", n_levels) for name, part in quantized.items()}
         level = {name: worth[name] / own_levels[name] for name in worth}
@@ -131,7 +134,7 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
     answer = f"{answer}.answer" if answer in net.relus else answer
     builder = Builder(source, {*net.relus, answer})
     for node in net.nodes[1:]:
-        shape = node.shape[1:] or (1,)
+        shape = _shape_of_sample(node)
         if node in layers:
             name, relu = layers[node]
             fed = with_shape(connector.look_up(node.refs[0]), shape)
@@ -143,8 +146,29 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
         elif isinstance(node.op.value, torch.Tensor):
             connector.connect(node)
     if is_read:
-        builder.add_layer(answer, READOUT, with_shape(connector.connect(net.output), net.output.shape[1:] or (1,)))
+        builder.add_layer(answer, READOUT, with_shape(connector.connect(net.output), _shape_of_sample(net.output)))
     return builder.build_network()
+
+
+def _verify_maps(network: Network, net: ReluNet, samples: torch.Tensor) -> None:
+    """Raise ModelError unless the connections compute on `samples` [B, *shape] what the operators between ReLUs do."""
+    nodes = dict(network.nodes)
+    for name, relu in net.relus.items():
+        nodes[name] = replace(nodes[name], neuron=clipped_relu(relu.high - relu.low))
+    run = simulate(Network(network.inputs, nodes, network.connections), samples[:, None].float().numpy())
+    low = next((relu.low for name, relu in net.relus.items() if name == network.outputs[0]), 0.0)
+    wanted = torch.stack([net.run_sample(x[None], takes_levels=False)[net.output].reshape(-1) for x in samples]).numpy()
+    off = np.abs(np.asarray(run.output).reshape(len(samples), -1) + low - wanted).max()
+    if not off <= MOST_OFF * np.abs(wanted).max():
+        raise ModelError(
+            f"nwcompile reads a map between the ReLUs wrongly: the output differs by {off:.3g} on the calibration "
+            "samples; please report the module"
+        )
+
+
+def _shape_of_sample(node: Operator) -> tuple[int, ...]:
+    """Return a node's shape without the axis of its one sample, which `squeeze()` may have removed before."""
+    return node.shape[1:] if len(node.shape) > 1 and node.shape[0] == 1 else node.shape or (1,)
 
 
 def _read_out_tail(network: Network, net: ReluNet, is_delta: bool) -> Network:
@@ -275,6 +299,20 @@ def _read_samples(calibration, ann: torch.nn.Module) -> torch.Tensor:
         raise ModelError("calibration has NaN, infinite or complex values; clean the data first")
     parameter = next((p for p in ann.parameters() if p.is_floating_point()), torch.empty(0))
     return x.detach().to(parameter.device, parameter.dtype)
+
+
+def clipped_relu(high: float) -> NeuronProgram:
+    """Return neurons without a state that send a ReLU of their sum, of at most `high`."""
+    steps: list[tuple] = [("positive", "max", "x", 0)]
+    steps += [("message", "min", "positive", "high")] if np.isfinite(high) else []
+    return NeuronProgram(
+        name="relu",
+        states=(),
+        operations=_build_operations(steps),
+        output=steps[-1][0],
+        sends="graded",
+        parameters={"high": high} if np.isfinite(high) else {},
+    )
 
 
 def sigma_delta(levels: int, threshold: int, bias) -> NeuronProgram:

@@ -163,8 +163,7 @@ def _slice(tensor, starts, ends, axes=None, steps=None):
 
 
 def _divide(upper, lower):
-    is_whole = not upper.is_floating_point()
-    return torch.div(upper, lower, rounding_mode="trunc" if is_whole else None)
+    return upper / lower if upper.is_floating_point() else torch.div(upper, lower, rounding_mode="trunc")
 
 
 OPERATORS: dict[str, Callable] = {
@@ -244,6 +243,8 @@ class OnnxModule(torch.nn.Module):
         self.input, self.output = inputs[0], graph.output[0].name
         self.calls: list[tuple[str, tuple[str, ...]]] = []  # name of a node, and its inputs
         self.results: dict[str, str] = {}  # of each node
+        self.place: dict[str, int] = {}  # of each constant in `numbers`
+        self.numbers = torch.nn.ParameterList()
         wrong = []
         read = {name for node in graph.node for name in node.input if name} | {self.output}
         batch = [d.dim_value for v in graph.input if v.name == self.input for d in v.type.tensor_type.shape.dim][:1]
@@ -259,8 +260,11 @@ class OnnxModule(torch.nn.Module):
             if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]}:
                 wrong.append(f"node {i} {node.name!r} ({node.op_type})")
                 continue
-            if node.op_type == "Reshape" and batch and batch == list(arrays.get(node.input[1], ())[:1]):
-                arrays[node.input[1]] = np.array([0, *arrays[node.input[1]][1:]])  # 0: the input's, for any B
+            reshapes = node.op_type == "Reshape" and node.input[0] not in arrays
+            sizes = [*arrays.get(node.input[1], ())] if reshapes else []
+            if batch and batch == sizes[:1]:
+                node.input[1] += " for any B"
+                arrays[node.input[1]] = np.array([0 if -1 in sizes else -1] + sizes[1:])  # 0: as in the input
             stem = node.name.strip("/").replace(".", "_") or f"{node.op_type}_{i}"
             name = f"{stem}_{i}" if hasattr(self, stem) else stem
             self.add_module(name, type(node.op_type, (OnnxNode,), {"__module__": __name__})(attributes))

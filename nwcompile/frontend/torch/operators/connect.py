@@ -340,10 +340,10 @@ class Connector:
         with torch.no_grad():
             args, kwargs = fill_arguments(node, lambda r: torch.zeros_like(numbers[r.node, r.delay]), find_constant)
             shift = run(args, kwargs)
-            args, kwargs = fill_arguments(
-                node, lambda r: numbers[r.node, r.delay] + 1, lambda v: v.double() * 0 if v.is_floating_point() else v
-            )
-            places = run(args, kwargs).reshape(-1).to(torch.int64).numpy() - 1
+            args, kwargs = fill_arguments(node, lambda r: numbers[r.node, r.delay] + 1, find_constant)
+            moved = run(args, kwargs)
+            moved = moved.where((moved != shift) & moved.isfinite(), 0)  # equal ones are constants
+            places = moved.reshape(-1).to(torch.int64).numpy() - 1
         shape = drop_ones(tuple(shift.shape))
         which = np.searchsorted(starts, places, side="right") - 1
         used = [k for k in range(len(refs)) if (which == k).any()]
@@ -356,8 +356,8 @@ class Connector:
                     self.name_place(node), node.name, places[which == k] - starts[k], np.flatnonzero(which == k)
                 )
                 terms.append(Applied(operation, sources[k], shape))
-            moved = reduce(lambda a, b: Summed((a, b), shape), terms)
-            return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
+            entries = reduce(lambda a, b: Summed((a, b), shape), terms)
+            return self.scale(entries, 1, shift.reshape(-1).numpy(), node)
         index = (places - starts[which]).astype(np.int64)
         chosen = pick_entries(sources, which, index, shape)
         return with_shape(chosen.sources[0], shape) if chosen.is_view else chosen

@@ -188,7 +188,7 @@ def is_linear(node: Node) -> bool:
     if node.name == "mul":
         return len(node.refs) < 2
     if node.name == "div":
-        return not is_ref(node.args[1]) and "rounding_mode" not in node.kwargs
+        return not is_ref(node.args[1]) and node.kwargs.get("rounding_mode") is None
     return node.name in SUMS or (node.name == "_to_copy" and not node.is_spike)
 
 
