@@ -188,7 +188,7 @@ class FitError(NwError):
     def __init__(
         self, chip_name: str, violations: Iterable[Violation], change: str | None = None, elsewhere: str | None = None
     ):
-        self.chip_name, self.violations = chip_name, tuple(violations)
+        self.chip_name, self.violations = chip_name, tuple(dict.fromkeys(violations))  # each once
         self.change, self.elsewhere = change, elsewhere
         count = len(self.violations)
         head = f"{count} limit{'s' if count != 1 else ''} exceeded on {chip_name}"

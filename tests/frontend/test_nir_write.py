@@ -8,11 +8,13 @@ import h5py
 import nir
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 from nwcompile.errors import ModelError, NwError, NwWarning
 from nwcompile.frontend.nir import from_nir, nearest
 from nwcompile.frontend.nir.write import to_nir
+from nwcompile.frontend.torch.convert import convert
 from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -319,6 +321,12 @@ def test_edited_parameters_count_where_a_dialect_reads_them(tmp_path):
         f"NIR file {path}: to_nir wrote it, but node 'fc' changed after it was written, so its notes do not hold; its "
         "parameters are read with dialect 'nir'"
     )
+
+
+def test_a_readout_that_the_file_does_not_hold_is_named(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3), torch.nn.Softmax(1))
+    with pytest.warns(NwWarning, match="the file does not hold the readout of the module's answer, so nw.read_out "):
+        to_nir(convert(module, torch.rand(6, 4), 8), tmp_path / "a.nir")
 
 
 def test_edited_weights_are_simply_read(tmp_path):

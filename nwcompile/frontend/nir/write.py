@@ -63,7 +63,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
 
 
 def render_nir(network: Network, dt: float) -> tuple[bytes, str]:
-    """Return the bytes of the NIR file of a network, and a sentence on what other readers do not see, or ""."""
+    """Return the bytes of a network's NIR file, and a sentence on what it or its other readers lack, or ""."""
     if network.host is not None:
         raise ModelError("to_nir: the host computes the first layers, and a NIR file has one part; write the model")
     network.verify()
@@ -76,8 +76,10 @@ def render_nir(network: Network, dt: float) -> tuple[bytes, str]:
     lost = [f"{what} of {', '.join(where)}" for what, where in tree.lost.items()]
     if not tree.is_typed:
         lost.append("the shapes of kernels that are not square (nir.read needs type_check=False)")
-    sentence = f"other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata" if lost else ""
-    return stream.getvalue(), sentence
+    parts = [f"other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata"] if lost else []
+    if network.readout is not None:
+        parts.append("the file does not hold the readout of the module's answer, so nw.read_out will give the output")
+    return stream.getvalue(), "; ".join(parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -281,7 +281,7 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         yield Violation("weight bits", where, bits, can.bits, "quantize to fewer bits or raise weights.bits")
         return
     if not can.exponent_min <= connection.exponent <= can.exponent_max:
-        has = f"{can.exponent_min}..{can.exponent_max}"
+        has = "..".join(map(str, sorted({can.exponent_min, can.exponent_max})))
         yield Violation("weight exponent", where, connection.exponent, has, "rescale the weights")
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
     low, high = chip.mantissa_range(bits, connection.sign_mode)

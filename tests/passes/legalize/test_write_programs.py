@@ -106,6 +106,21 @@ def test_a_program_takes_the_common_factor_of_its_weights():
         assert np.array_equal(run.output, wanted.output)
 
 
+@pytest.mark.parametrize("exponent", [-1, -6])
+def test_weight_exponents_below_those_of_the_chip_are_folded(exponent):
+    """Effective weights are rounded down to whole numbers (DESIGN 4.1), so they are weights without an exponent."""
+    rng = np.random.default_rng(2)
+    spec = nw.NeuronSpec(fixed=nw.FixedPoint(), threshold=640, decay_u=2000, decay_v=300)
+    edges = [nw.Dense("in", "a", 2 * rng.integers(-60, 100, (N, N_IN)), exponent=exponent)]
+    network, x = nw.Network.from_arrays({"a": (spec, N)}, edges, {"in": N_IN}), spikes(2, N_STEPS, N_IN)
+    wanted = nw.simulate(network, x, record="all")
+    program = nw.compile(network, "spinnaker2", x)
+    assert program.manifest["legalization"][-1]["was"] == "weight exponents below 0"
+    for backend in BACKENDS:
+        run = nw.simulate(program, x, backend=backend, record="all")
+        assert run.spikes["a"].any() and np.array_equal(run.spikes["a"], wanted.spikes["a"])
+
+
 @pytest.mark.parametrize(("weight", "shift"), [([127, 3], 0), ([254, 2], 1), ([1016, -8], 3), ([254, 3], 0), ([0], 0)])
 def test_common_shift_is_the_least_that_lets_weights_fit(weight, shift):
     assert find_common_shift([nw.Dense("in", "a", np.array([weight]))], Chip.load("spinnaker2")) == shift
