@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ERROR_CODE = "NW3001"
 LARGEST_LAYER = 1 << 31  # Neurons of a layer are numbered in 32 bits.
 # Array layouts of samples: batch first, time first, or one value for all steps.
+NO_LAYER = "has no neuron layer"
 LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 
 
@@ -342,7 +343,7 @@ class Network:
         if both:
             raise ModelError(f"name {sorted(both)[0]!r} is used by an input and a layer; give each its own name")
         if not any(node.neuron is not None for node in self.nodes.values()):
-            raise ModelError("the network has no neuron layer; it needs at least one")
+            raise ModelError(f"the network {NO_LAYER}; it needs at least one")
         for c in self.connections:
             for end in (c.source, c.target):
                 if end not in self.inputs and end not in self.nodes:

@@ -33,7 +33,7 @@ from nwcompile.frontend.torch.operators.readout import compare_layers, find_fact
 from nwcompile.frontend.torch.operators.roll import DifferentStepsError, OneStepError, StepEntriesError
 from nwcompile.frontend.torch.operators.runs import draw_like, record_spikes
 from nwcompile.frontend.torch.readouts import Tries, run_samples
-from nwcompile.ir.network import LAYOUTS, Network
+from nwcompile.ir.network import LAYOUTS, NO_LAYER, Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import simulate
 
@@ -47,6 +47,8 @@ MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see 
 FEWEST_STEPS = 3  # of an example that is tried as it is: a result of fewer steps seems to take single ones
 REPEATED_STEPS = (MIN_STEPS, 24, 128)  # states behind states are all used, and repeat, after some steps only
 OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
+RELUS = (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Hardtanh)
+TO_CONVERT = "; a network of ReLUs, without spiking neurons, is converted by nw.convert(module, images)"
 INPUT_NAMES = ("input", "x", "network_input")
 
 
@@ -91,6 +93,19 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         return joined.divide_input(from_torch(joined, example, layout, relu))
     module = convert_rockpool(unwrap_module(module))
     try:
+        return _import_example(module, example_input, layout, relu)
+    except ModelError as e:
+        is_vague = relu is None and e.code != HAND_WRITTEN and not find_parts(module, None)
+        if is_vague and (NO_LAYER in str(e) or any(isinstance(part, RELUS) for part in module.modules())):
+            raise e.ending(TO_CONVERT) from None
+        raise
+
+
+Result = Imported | ModelError | ModuleFailedError
+
+
+def _import_example(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> Network:
+    try:
         x = prepare_example(module, example_input, layout)
     except ModelError as e:
         raise e.ending(_hint_layout(module, example_input, layout, relu)) from None
@@ -107,9 +122,6 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
             raise
         network = _import_sized(module, x, example_input, layout, relu, size)
     return replace(network, real_example=bool((x != x.trunc()).any()))
-
-
-Result = Imported | ModelError | ModuleFailedError
 
 
 def _import_sized(
