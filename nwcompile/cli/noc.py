@@ -93,8 +93,8 @@ def _offer_loads(args: Namespace, chip: Chip) -> list[dict]:
         verify_load(chip, args.traffic, load, *fixed)
     prints = len(args.load) > 1 and not args.json
     if prints:
-        print(f"{args.traffic}; loads in flits/core/cycle, latency in cycles, links: busy share")
-        print("offered  accepted   mean latency  its load  busiest link")
+        print(f"{args.traffic}; loads in flits/core/cycle, latency in cycles, busy: share of time")
+        print("offered  accepted   mean latency      busy  busiest link")
     loads = []
     for load in args.load:
         made = asdict(offer_load(chip, args.traffic, load, *fixed))

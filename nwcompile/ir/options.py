@@ -16,7 +16,7 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 # Objective `time` minimizes time * n_cores**CORES_WORTH: twice the cores must save 29 % of the time.
 CORES_WORTH = 0.5
-CORES_RULE = "the number of cores with the least step time x sqrt(cores); n_cores sets another"
+CORES_RULE = "the number of cores that minimizes step time x sqrt(cores); n_cores sets another"
 WITH_STEP_LIMIT = ("traffic", "cores")
 WITH_AUTO_STAGGER = ("time", "edp")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")

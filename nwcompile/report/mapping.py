@@ -81,7 +81,7 @@ def _method(options: dict) -> str:
 
 def _rule_text(options: dict, tried: list[dict], doc: dict) -> str:
     if options.get("n_cores") is not None:
-        return f"n_cores={options['n_cores']} sets them"
+        return f"as n_cores={options['n_cores']} asks"
     if options.get("step_limit_us") is not None:
         return f"few cores that keep step_limit_us={options['step_limit_us']}"
     if options.get("partitioner") not in ("floorline", "coarse"):
@@ -100,7 +100,7 @@ def _next_best_text(doc: dict, tried: list[dict], n_cores: int, options: dict) -
     others = others if limit is None else [row for row in others if row["step_us"] <= limit]
     if not others:
         kept = "" if limit is None else " and keeps the limit"
-        return f"unknown: no other number of cores that holds the network{kept} was tried"
+        return f"unknown: no other number of cores was tried that holds the network{kept}"
     is_weighed = options.get("optimize") not in ("cores", "traffic")
     row = min(others, key=lambda row: row["objective"] if is_weighed else abs(row["n_cores"] - n_cores))
     chosen = next((row for row in tried if row["n_cores"] == n_cores), None)

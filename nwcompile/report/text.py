@@ -329,7 +329,7 @@ def profile_lines(doc: dict) -> list[str]:
     if energy is not None and energy["mean_mw"] is not None:
         lines.append(
             f"power{energy_name(doc).removeprefix('energy')}: mean {figure_text(doc, energy['mean_mw'], 'mW')}, "
-            f"{figure_text(doc, energy['largest_mw'], 'mW')} in the largest step ({basis_text(doc, 'mW')})"
+            f"peak {figure_text(doc, energy['largest_mw'], 'mW')} ({basis_text(doc, 'mW')})"
         )
     return [*lines, *([real_time_text(doc)] if real_time is not None else [])]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import call
 from typing import Any
 
@@ -34,6 +35,7 @@ from nwcompile.threads import at_once, n_threads
 from nwcompile.workbench.figures import collect_figures, describe_failure, format_cell
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
+ROUTERS_ONLY = "it describes a network on chip, for nwcompile noc: its cores take no time"
 DEFAULTS = Options(partitioner="coarse")  # It maps a network in a few seconds.
 MAX_NEURONS_AT_ONCE = 1 << 19  # Larger networks are mapped one by one, as each mapping may take gigabytes.
 IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
@@ -180,7 +182,7 @@ def estimate(
     wanted, boards, broken = _load_chips(chips)
     inputs = None if x is None else prepare_inputs(network, x)[0]  # Wrong samples are an error on every chip.
     parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
-    parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
+    parts += [partial(_estimate_with_boards, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _count_parallel(network, inputs, options)
     with share_results(), compile_placement_elsewhere():
         try:
@@ -190,7 +192,7 @@ def estimate(
                 raise
             made = at_once(call, parts, 1)  # One at a time may fit into memory.
     (counts, note), *rows = made
-    return Estimate((*rows, *broken), counts, note)
+    return Estimate((*chain(*rows), *broken), counts, note)
 
 
 def _load_chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
@@ -202,7 +204,9 @@ def _load_chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str
             if chip.listing.board_of is not None:
                 boards.setdefault(chip.listing.board_of, []).append(chip)
         given, broken = _load_plugin_chips()
-        return [*(chip for chip in shipped if chip.listing.board_of is None), *given], boards, broken
+        broken += [OnChip(chip.name, reason=ROUTERS_ONLY) for chip in shipped if _has_routers_only(chip)]
+        wanted = [chip for chip in shipped if chip.listing.board_of is None and not _has_routers_only(chip)]
+        return [*wanted, *given], boards, broken
     is_one = isinstance(chips, str) or not isinstance(chips, Iterable) or getattr(chips, "ndim", 1) == 0
     named = [chips] if is_one else list(chips)
     if not named:
@@ -210,6 +214,13 @@ def _load_chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str
     if any(isinstance(name, str) and name == ALL for name in named):
         raise OptionError("estimate: 'all' stands for every chip, alone and in no list")
     return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
+
+
+def _has_routers_only(chip: Chip) -> bool:
+    """Whether a chip file describes a network on chip alone: the times of its cores are given, and are all 0."""
+    given = [value for name, value in vars(chip.cost).items() if name.endswith("_cycles") and value is not None]
+    times = [[*value.values()] if isinstance(value, dict) else value for value in given]
+    return chip.cost.barrier_cycles is not None and not any(map(np.any, times))
 
 
 def _load_plugin_chips() -> tuple[list[Chip], list[OnChip]]:
@@ -237,13 +248,16 @@ def _count_parallel(network: Network, inputs: Inputs | None, options: Options) -
         return 1
 
 
-def _estimate_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
-    """The row of the chip, or of its smallest board that the network fits, if it does not fit the chip."""
-    row = _estimate_chip(network, chip, x, options)
-    if row.fits:
-        return row
-    on_boards = (_estimate_chip(network, board, x, options) for board in boards.get(chip.name, ()))
-    return next((larger for larger in on_boards if larger.fits), row)
+def _estimate_with_boards(
+    network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip
+) -> list[OnChip]:
+    """The row of the chip and, if the network does not fit it, those of its boards up to the first that it fits."""
+    rows = []
+    for place in (chip, *boards.get(chip.name, ())):
+        rows.append(_estimate_chip(network, place, x, options))
+        if rows[-1].fits:
+            break
+    return rows
 
 
 def _estimate_chip(network: Network, chip: Chip, x, options: Options) -> OnChip:

@@ -212,7 +212,7 @@ def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, fol
     explained = command(f"{COMPILE} --cores 2 --plan-only --explain")[1].partition("why this mapping\n")[2].splitlines()
     words = [line.partition("  ")[0] for line in explained[: explained.index("")]]
     assert list(filter(None, words)) == ["binds", "tried", "chosen", "next best", "bound"]
-    assert "chosen     2 cores: n_cores=2 sets them" in explained and "why this" not in out
+    assert "chosen     2 cores: as n_cores=2 asks" in explained and "why this" not in out
     made = json.loads(command(f"{COMPILE} --cores 2 --plan-only --json")[1])
     assert [row["layers"] for row in made["mapping"]] == [{"out": 2}, {"out": 2}]
     assert sorted(p.name for p in folder.iterdir()) == before

@@ -97,6 +97,13 @@ def test_sweep_reports_ignored_rows(plan, folder, command):
     ]
 
 
+def test_plan_has_options_at_the_top(plan, command):
+    plan.write_text(PLAN.replace("[grid]\n", "bits = [3, 4]\noptimize = 'edp'\n\n[grid]\n"))
+    code, out, _ = command("sweep plan.toml -o made --json --keep none")
+    rows = json.loads(out)["rows"]
+    assert code == 0 and {row["bits"] for row in rows} == {3, 4} and {row["optimize"] for row in rows} == {"edp"}
+
+
 def test_sweep_sets_keys_of_all_points(plan, command):
     code, out, _ = command("sweep plan.toml -o made --json --set noc.columns=1")
     assert code == 0 and {row["of_cores"] for row in json.loads(out)["rows"]} == {2}
@@ -114,11 +121,10 @@ def test_sweep_sets_keys_of_all_points(plan, command):
         ('model = "toy:make"\ngrids = 1',
          "plan plan.toml: unknown key 'grids'; choose one of: grid, backend, calibration, chip, dialect, dt, input, "
          "model, neuron, samples, search"),
-        ('model = "toy:make"\nbits = [2, 4]', "plan plan.toml: 'bits' is in the wrong place; put bits under [grid]"),
+        ('model = "toy:make"\nbits = 4\n[grid]\nbits = [2, 4]',
+         "plan plan.toml: bits is given at the top and under [grid]; give it once"),
         ('model = "toy:make"\nnoc.buffer_flits = [2, 4]\n[grid]\nbits = 4',
          "plan plan.toml: 'noc' is in the wrong place; put noc under [grid]"),
-        ('model = "toy:make"\nseed = 1\n[grid]\nbits = 4',
-         "plan plan.toml: 'seed' is in the wrong place; put seed under [grid] or under [search]"),
         ('[grid]\nbits = 4\nmodel = "toy:make"',
          "plan plan.toml: 'grid.model' is in the wrong place; put model at the top, above every [table]"),
         ('model = "toy:make"\n[grid]\nminimize = ["step_us"]',

@@ -31,7 +31,7 @@ def test_the_next_best_number_of_cores_is_told_with_its_time_and_objective():
     chosen = next(row for row in doc["explanation"]["tried_cores"] if row["n_cores"] == n_cores)
     best = min(others, key=lambda row: row["objective"])
     assert list(rows) == ["binds", "tried", "chosen", "next best", "bound"]
-    assert rows["chosen"].startswith(f"{n_cores} cores: the number of cores with the least")
+    assert rows["chosen"].startswith(f"{n_cores} cores: the number of cores that minimizes")
     assert rows["next best"].startswith(f"{best['n_cores']} cores at ")
     slower, worse = (100 * (best[key] / chosen[key] - 1) for key in ("step_us", "objective"))
     assert worse > 0 and rows["next best"].endswith(
@@ -47,8 +47,8 @@ def test_the_bound_is_below_the_step_and_lower_on_any_number_of_cores():
     assert any_number < same <= doc["time"]["step_us"]
     rows = dict(doc["explanation"]["rows"])
     assert f"(this one takes {doc['time']['step_us'] / same:.2f} times that)" in rows["bound"]
-    assert rows["chosen"] == "2 cores: n_cores=2 sets them"
-    assert rows["next best"] == "unknown: no other number of cores that holds the network was tried"
+    assert rows["chosen"] == "2 cores: as n_cores=2 asks"
+    assert rows["next best"] == "unknown: no other number of cores was tried that holds the network"
 
 
 def test_numbers_of_cores_that_are_too_few_are_told():

@@ -14,7 +14,7 @@ from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, Option
 from nwcompile.ir.shown import number
 from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect_report
-from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _load_chips
+from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, ROUTERS_ONLY, _load_chips
 from nwcompile.workbench.figures import collect_figures
 from tests.interrupts import PATIENCE_S
 from tests.made.nets import integers, two_layer_net, two_layer_samples
@@ -139,13 +139,17 @@ def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
         "nwcompile.workbench.estimate._load_chips",
         lambda chips: ([small], {"loihi1": [small, nw.Chip.load("loihi1")]}, []),
     )
-    (row,) = nw.estimate(two_layer_net(), "all", two_layer_samples(), FEW).chips
+    alone, smaller, row = nw.estimate(two_layer_net(), "all", two_layer_samples(), FEW).chips
     assert row.fits and row.of_cores == 128
+    assert not alone.fits and alone.reason == smaller.reason
 
 
 def test_estimate_of_all_chips_leaves_out_no_shipped_chip_and_no_board():
-    chips, boards, _ = _load_chips("all")
+    chips, boards, others = _load_chips("all")
     names = [chip.name for chip in chips] + [board.name for of_chip in boards.values() for board in of_chip]
+    assert {row.reason for row in others} == {ROUTERS_ONLY}
+    assert [row.chip for row in others] == ["mesh_def", "mesh_la", "mesh_spec"]
+    names += [row.chip for row in others]
     assert sorted(names) == nw.Chip.shipped()
     assert {name: [board.name for board in of_chip] for name, of_chip in boards.items()} == {
         "loihi1": ["loihi1_nahuku"],

@@ -155,7 +155,7 @@ class LIFLayer(Prepared):
         self.n_neurons = n_neurons
         reset_mechanism = "subtraction" if reset_mechanism == "subtract" else reset_mechanism
         if reset_mechanism not in RESETS:
-            raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, RESETS))
+            raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, (*RESETS, "subtract")))
         if layer_topology not in TOPOLOGIES:
             raise OptionError(unknown_choice("layer_topology", layer_topology, TOPOLOGIES))
         if not 0 < dt < math.inf:

@@ -184,8 +184,8 @@ def _collect_sync(summary: Summary) -> dict | None:
     change = without / with_barrier - 1 if with_barrier else 0.0
     first, second = (format_figure(us, "us", summary.time_basis, tells_basis=False) for us in (with_barrier, without))
     text = (
-        f"a mean step takes at least {first} with a barrier, and {second} ({100 * change:+.0f} %) if cores wait for "
-        f'their neighbors only (cost.sync = "{NEIGHBORS}", tokens included)'
+        f"a mean step takes {first} or more with a barrier, and {second} ({100 * change:+.0f} %) if cores wait for "
+        f'their neighbors only (cost.sync = "{NEIGHBORS}", with its tokens)'
     )
     return {"barrier_us": with_barrier, "neighbors_us": without, "text": text}
 

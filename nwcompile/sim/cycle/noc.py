@@ -194,7 +194,8 @@ def verify_load(chip: Chip, pattern: str, offered: float, flits: int, warmup: in
         raise OptionError(unknown_choice("traffic", pattern, PATTERNS))
     if noc.cores_per_router != 1:
         raise OptionError(
-            f"traffic needs one core per router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
+            f"traffic needs one core per router; {chip.name} has noc.cores_per_router={noc.cores_per_router}; take a "
+            "chip like mesh_def, or --set noc.cores_per_router=1"
         )
     if not chip.grid.is_open.all():
         raise OptionError(

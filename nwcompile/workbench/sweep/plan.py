@@ -47,6 +47,11 @@ def read_plan(path: str) -> Plan:
         raise OptionError(f"plan {path} cannot be read: {e.strerror}") from None
     except (ValueError, RecursionError) as e:
         raise OptionError(f"plan {path} is not TOML: {e}") from None
+    options = {key: table.pop(key) for key in [*table] if key in OPTIONS}  # they may stand in [grid] or at the top
+    if options and isinstance(table.setdefault("grid", {}), dict):
+        for key in options.keys() & table["grid"].keys():
+            raise OptionError(f"plan {path}: {key} is given at the top and under [grid]; give it once")
+        table["grid"] = {**options, **table["grid"]}
     _check_keys(path, "", table, KEYS)
     if isinstance(table.get("grid"), dict):
         for key in table["grid"]:

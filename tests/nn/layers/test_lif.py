@@ -188,7 +188,7 @@ def test_gpu_that_is_missing_is_a_backend_error(device):
         (
             lambda: nn.LIFLayer(2, reset_mechanism="substraction"),
             OptionError,
-            "unknown reset_mechanism 'substraction'; choose one of: subtraction, none, zero",
+            "unknown reset_mechanism 'substraction'; choose one of: subtraction, none, subtract, zero",
         ),
         (
             lambda: nn.LIFLayer(2, layer_topology="FC"),

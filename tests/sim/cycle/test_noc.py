@@ -222,7 +222,10 @@ def test_cycles_of_a_way_are_those_of_its_links(monkeypatch, ew, ns):
 def test_traffic_patterns_need_a_grid_of_cores():
     with pytest.raises(OptionError) as error:
         offer_load(nw.Chip.load("loihi1"), "uniform", 0.1)
-    assert str(error.value) == "traffic needs one core per router; loihi1 has noc.cores_per_router=4"
+    assert str(error.value) == (
+        "traffic needs one core per router; loihi1 has noc.cores_per_router=4; take a chip like mesh_def, or --set "
+        "noc.cores_per_router=1"
+    )
     with pytest.raises(OptionError) as error:
         offer_load(mesh("spec", 4).replace({"noc.rows": 3}), "transpose", 0.1)
     assert str(error.value) == "traffic transpose needs a square mesh; mesh_spec has 4 x 3 routers"
