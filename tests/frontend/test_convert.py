@@ -358,6 +358,12 @@ def test_convert_a_squeeze_that_also_drops_the_axis_of_one_sample():
     assert [network.node(name).n_neurons for name in network.layers][1:] == [5, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_convert_takes_a_module_of_another_precision(dtype):
+    net, x = conv_net().to(dtype), X.to(dtype)
+    assert nw.convert(net, x, 8, "max").layers == nw.convert(conv_net(), X, 8, "max").layers
+
+
 def test_convert_refuses_a_map_that_it_reads_wrongly(monkeypatch):
     monkeypatch.setattr(
         sys.modules["nwcompile.frontend.torch.convert"],
