@@ -167,12 +167,12 @@ def estimate(
     by a few percent, on hundreds of cores by up to half. Several chips are compiled for in parallel, limited by
     processor cores (or NUMBA_NUM_THREADS) and memory; the rows are the same as one after another.
 
-    `chips`: a name, a Chip, a list of them, or "all": every shipped chip (if the network does not fit it, then also
-    its boards, up to the first that it fits) and every chip of a plugin. A plugin's chip that fails to load has a row with the
-    reason. `x`: sample input in the network's layout. Times (a bound on the step) and energies are for its activity,
-    and operations are counted in a run of the float network on it. Without `x` every neuron is assumed to spike in 10 %
-    of its steps, and operations are not counted. Raises ModelError for samples that do not match the network, ChipError
-    for unknown chips, OptionError for wrong options and for an empty list of chips.
+    `chips`: a name, a Chip, a list of them, or "all": every shipped chip (if the network does not fit it, then also its
+    boards, up to the first that it fits) and every chip of a plugin. A plugin's chip that fails to load has a row with
+    the reason. `x`: sample input in the network's layout. Times (a bound on the step) and energies are for its
+    activity, and operations are counted in a run of the float network on it. Without `x` every neuron is assumed to
+    spike in 10 % of its steps, and operations are not counted. Raises ModelError for samples that do not match the
+    network, ChipError for unknown chips, OptionError for wrong options and for an empty list of chips.
     """
     if not isinstance(network, Network):
         raise ModelError(
