@@ -17,7 +17,7 @@ demo: .venv/installed-demo
 	$(PYTHON) examples/01_mnist.py
 
 test: .venv/installed-test
-	$(PYTHON) -m pytest -q -n 2 --dist worksteal
+	$(PYTHON) -m pytest -q -n 2
 
 test-long: .venv/installed-long
 	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 --dist worksteal -m long

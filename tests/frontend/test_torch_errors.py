@@ -192,6 +192,15 @@ def test_from_torch_names_an_unusable_example(example, text):
     assert str(error.value) == text
 
 
+@pytest.mark.parametrize(("layout", "shape"), [("BT", (2, 3, 4)), ("BT", (2, 4)), ("B", (2, 4))])
+def test_a_network_of_relus_is_pointed_to_convert(layout, shape):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    with pytest.raises(
+        nw.ModelError, match=r"a network of ReLUs, without spiking neurons, is converted by nw.convert\("
+    ):
+        nw.from_torch(module, torch.rand(shape), layout)
+
+
 def test_from_torch_takes_modules_only():
     with pytest.raises(ModelError) as error:
         nw.from_torch("net.pt", spike_tensor(2, 3, 8))

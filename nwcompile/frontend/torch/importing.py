@@ -95,8 +95,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     try:
         return _import_example(module, example_input, layout, relu)
     except ModelError as e:
-        is_vague = relu is None and e.code != HAND_WRITTEN and not find_parts(module, None)
-        if is_vague and (NO_LAYER in str(e) or any(isinstance(part, RELUS) for part in module.modules())):
+        parts = list(module.modules()) if isinstance(module, torch.nn.Module) else []
+        has_relus = NO_LAYER in str(e) or any(isinstance(part, RELUS) for part in parts)
+        if has_relus and relu is None and e.code != HAND_WRITTEN and not find_parts(module, None):
             raise e.ending(TO_CONVERT) from None
         raise
 
