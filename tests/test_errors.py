@@ -40,7 +40,9 @@ from tests.made.nets import FIXED, dense_net
 def test_errors_escape_what_a_terminal_would_obey():
     assert str(ModelError("layer 'a\x1b[2J\n\u202e': é漢")) == "layer 'a\\x1b[2J\\n\\u202e': é漢"
     violation = Violation("neurons", "a\nb", 3, 2, "split it")
-    assert str(FitError("tiny", [violation])) == "1 limit exceeded on tiny\n  neurons  a\\nb  3 of 2  split it"
+    assert (
+        str(FitError("tiny", [violation, violation])) == "1 limit exceeded on tiny\n  neurons  a\\nb  3 of 2  split it"
+    )
 
 
 def every_kind(kind: type) -> set[type]:

@@ -55,9 +55,8 @@ def diff_verdict(doc: dict) -> str:
     """List the figures of the gate that are worse, and by how much, or those that are not worse."""
     change = {name: doc["change_percent"][name] for name in doc["gate"]}
     if not doc["worse"]:
-        return ("better: " if all((by or 0) < 0 for by in change.values()) else "no worse: ") + ", ".join(
-            f"{TITLES[name]} {_change_text(by)}" for name, by in change.items()
-        )
+        verdict = "better" if change and all((by or 0) < 0 for by in change.values()) else "no worse"
+        return f"{verdict}: " + ", ".join(f"{TITLES[name]} {_change_text(by)}" for name, by in change.items())
     named = ", ".join(f"{TITLES[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     better = ", ".join(f"{TITLES[name]} {_change_text(by)}" for name, by in change.items() if (by or 0) < 0)

@@ -84,6 +84,14 @@ def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
     assert diff_verdict(doc) == "worse: cores no longer known; better: step time -8.0 %, energy per sample -0.04 %"
 
 
+def test_diff_says_better_where_every_figure_is():
+    doc = {"worse": [], "change_percent": {"step_us": -8.0, "cores": -50.0}, "tolerance_percent": 0}
+    assert diff_verdict({**doc, "gate": ["step_us", "cores"]}) == "better: step time -8.0 %, cores -50.0 %"
+    doc["change_percent"] = {"step_us": -8.0, "cores": 0.0}
+    assert diff_verdict({**doc, "gate": ["step_us", "cores"]}) == "no worse: step time -8.0 %, cores +0.0 %"
+    assert diff_verdict({**doc, "gate": []}) == "no worse: "
+
+
 def test_cli_diff_refuses_in_one_sentence(command, folder):
     for line, text in (
         ("report", "report: the following arguments are required: PROGRAM.nwc, -o/--output"),

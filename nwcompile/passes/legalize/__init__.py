@@ -5,6 +5,7 @@ legalize.py:legalize                  the rewritings from fold_filters to idle_c
 fold_filters.py:fold_filters          filters in front of weights -> states of the neurons behind them
 pool_spikes.py:pool_spikes            pools spikes instead of currents, if requested
 multiply_spikes.py:multiply_spikes    matrix products of spikes -> neurons
+write_programs.py:fold_exponents      weights with exponents below the chip's -> the whole numbers they round to
 write_programs.py:write_programs      integers of another width -> neuron programs, on chips that run them
 split_signs.py:split_signs            weights of both signs -> two connections, if only those fit
 resets.py:free_resets                 uses any reset of the chip for neurons without state

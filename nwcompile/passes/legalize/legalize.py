@@ -18,7 +18,7 @@ from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
 from nwcompile.passes.legalize.resets import free_resets, reset_now, self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
-from nwcompile.passes.legalize.write_programs import write_programs
+from nwcompile.passes.legalize.write_programs import fold_exponents, write_programs
 from nwcompile.passes.prepare.programs import recognize_programs
 from nwcompile.passes.prepare.weights import drop_unmet_taps
 
@@ -55,11 +55,12 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     network, recognized = recognize_programs(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
     network, multiplied = multiply_spikes(network, chip, options)
+    network, rounded = fold_exponents(network, chip)
     network, written = write_programs(network, chip, options)
     legal, said = split_signs(network, chip)
     was, has = "odd weights of both signs", f"weights of both signs that are multiples of {chip.weights.step}"
     split = (text.partition(":")[0].removeprefix("connection ") for text in said)
-    changes = [*folded, *recognized, *pooled, *multiplied, *written]
+    changes = [*folded, *recognized, *pooled, *multiplied, *rounded, *written]
     changes += [Change(where, was, has, "two connections, one for each sign", EXACT) for where in split]
     # `prove` judges the clamps of a float network, once it is in integers.
     for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:

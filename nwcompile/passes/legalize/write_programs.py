@@ -3,6 +3,7 @@
 A network file has the widths of the chip that it was trained for: states of 24 bits, decays of 12, a current that
 wraps. On a chip with wider states, a program computes the same numbers in the same order (DESIGN 4.2). It also takes a
 power of two that all weights into a layer have in common, so that their mantissas fit narrower synapses.
+Weight exponents below the chip's are folded first: the weights that they round to are whole numbers.
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,16 @@ OVERFLOWS = ("wrap", "saturate")
 SPARE_BITS = 1  # A current that wraps may be 2**(state_bits - 1), one more than a state of that width holds.
 
 
+def fold_exponents(network: Network, chip: Chip) -> tuple[Network, list[Change]]:
+    """Store effective weights in place of integer weights whose exponent is below the chip's."""
+    least = chip.weights.exponent_min
+    below = [c for c in network.connections if network.is_fixed and c.has_weight and c.exponent < least]
+    folded = {c: effective_connection(c).replace(weight_bits=None) for c in below}
+    was, has = f"weight exponents below {least}", f"exponents of at least {least}"
+    changes = [Change(c.target, was, has, f"weights from {c.source} as they are rounded", EXACT) for c in folded]
+    return replace(network, connections=tuple(folded.get(c, c) for c in network.connections)), changes
+
+
 def write_programs(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """Replace integer neurons whose number format or weights the chip lacks by programs that send the same spikes.
 
@@ -40,27 +51,22 @@ def write_programs(network: Network, chip: Chip, options: Options) -> tuple[Netw
         if any(isinstance(c, Injected) for c in into):  # by the host, in units of the neurons
             continue
         shift, program = find_common_shift(into, chip), node.neuron
-        is_rewritten = shift > 0 or any(_has_small_exponent(c, chip) for c in into)
         if isinstance(node.neuron, NeuronSpec):
             form, chip_form = node.neuron.number_format, chip.fixed_point
-            is_written = (is_rewritten or form != chip_form) and _is_expressible(node.neuron, chip)
+            is_written = (shift or form != chip_form) and _is_expressible(node.neuron, chip)
             if not is_written or not _wraps_once(network, name, form):
                 continue
             program, how = write_program(node.neuron), "a neuron program with the same numbers"
             if form.overflow == "wrap" and any(c.source in network.inputs for c in into):
                 how += " for input values -1, 0 and 1"
             changes.append(Change(name, _describe_format(form), _describe_format(chip_form), how, EXACT))
-        elif not is_rewritten:
+        elif not shift:
             continue
-        if is_rewritten and not shift:
-            changes.append(
-                Change(name, "weight exponents below 0", "whole weights", "weights rounded down as before", EXACT)
-            )
         if shift:
             has, how = f"weights of {chip.weights.bits} bits", f"weights / {1 << shift}, inputs * {1 << shift}"
             changes.append(Change(name, "wider weights", has, how, EXACT))
         nodes[name] = replace(node, neuron=program.shift_input(shift) if shift else program)
-        edges |= {c: _divide_weights(c, shift, chip) for c in into}
+        edges |= {c: _divide_weights(c, shift) for c in into}
     if not changes:
         return network, []
     return Network(network.inputs, nodes, tuple(edges.get(c, c) for c in network.connections)), changes
@@ -155,21 +161,16 @@ def find_common_shift(connections: Sequence[Connection], chip: Chip) -> int:
     """Return the fewest bits to drop from all weights so that the chip's synapses hold them; 0 if there are none."""
     shift = 0
     whole: list[np.ndarray] = []
-    while any(v for c in connections for v in weight_violations(_divide_weights(c, shift, chip), chip)):
+    while any(v for c in connections for v in weight_violations(_divide_weights(c, shift), chip)):
         whole, shift = whole or [effective_connection(c).weight for c in connections], shift + 1
         if shift == chip.state.bits or any(np.any(weight % (1 << shift)) for weight in whole):
             return 0
     return shift
 
 
-def _has_small_exponent(connection: Connection, chip: Chip) -> bool:
-    """Return whether a connection has a weight exponent below those of the chip; its effective weights are whole."""
-    return connection.exponent < chip.weights.exponent_min
-
-
-def _divide_weights(connection: Connection, shift: int, chip: Chip) -> Connection:
+def _divide_weights(connection: Connection, shift: int) -> Connection:
     """Return a connection whose weights are divided by 2**shift, without the bias, which its neurons have."""
-    if shift == 0 and not _has_small_exponent(connection, chip):
+    if shift == 0:
         return connection.replace(bias=None)
     whole = effective_connection(connection)
     return whole.replace(weight=whole.weight >> shift, weight_bits=None, bias=None)

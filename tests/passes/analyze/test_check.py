@@ -214,6 +214,11 @@ def test_check_knows_the_weights_a_synapse_holds(network, expected):
     assert lines(network, chip) == ([] if expected is None else [expected])
 
 
+def test_check_names_the_only_weight_exponent_of_a_chip():
+    chip = small_chip(weights__exponent_min=0, weights__exponent_max=0)
+    assert lines(weighted([2], exponent=3), chip) == ["weight exponent  in -> a  must be 0, is 3  rescale the weights"]
+
+
 def test_check_measures_delays_beyond_the_pipeline():
     edges = [
         Dense("in", "a", integers((2, 1)), delay=4),

@@ -106,16 +106,20 @@ def test_a_program_takes_the_common_factor_of_its_weights():
         assert np.array_equal(run.output, wanted.output)
 
 
-@pytest.mark.parametrize("exponent", [-1, -6])
-def test_weight_exponents_below_those_of_the_chip_are_folded(exponent):
+@pytest.mark.parametrize(("chip", "exponent"), [("spinnaker2", -1), ("spinnaker2", -6), ("loihi1", -9)])
+def test_weight_exponents_below_those_of_the_chip_are_folded(chip, exponent):
     """Effective weights are rounded down to whole numbers (DESIGN 4.1), so they are weights without an exponent."""
-    rng = np.random.default_rng(2)
+    rng, least = np.random.default_rng(2), Chip.load(chip).weights.exponent_min
     spec = nw.NeuronSpec(fixed=nw.FixedPoint(), threshold=640, decay_u=2000, decay_v=300)
-    edges = [nw.Dense("in", "a", 2 * rng.integers(-60, 100, (N, N_IN)), exponent=exponent)]
+    edges = [
+        nw.Dense("in", "a", 2 * rng.integers(-60, 100, (N, N_IN)), exponent=exponent),
+        nw.Dense("in", "a", 2 * rng.integers(20, 60, (N, N_IN)), exponent=0, delay=1),
+    ]
     network, x = nw.Network.from_arrays({"a": (spec, N)}, edges, {"in": N_IN}), spikes(2, N_STEPS, N_IN)
     wanted = nw.simulate(network, x, record="all")
-    program = nw.compile(network, "spinnaker2", x)
-    assert program.manifest["legalization"][-1]["was"] == "weight exponents below 0"
+    program = nw.compile(network, chip, x)
+    (row,) = [change for change in program.manifest["legalization"] if "exponents" in change["was"]]
+    assert (row["was"], row["label"]) == (f"weight exponents below {least}", "exact")
     for backend in BACKENDS:
         run = nw.simulate(program, x, backend=backend, record="all")
         assert run.spikes["a"].any() and np.array_equal(run.spikes["a"], wanted.spikes["a"])
