@@ -343,19 +343,38 @@ def test_convert_takes_linear_maps_of_any_name(name):
     assert_exact(Through(nn.Sequential(nn.ReLU(), Called(LINEAR[name]))), X, 2)
 
 
-def test_convert_a_squeeze_that_also_drops_the_axis_of_one_sample():
-    class Squeezed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(4)
-            self.conv, self.hidden, self.out = nn.Conv2d(2, 4, 3), nn.Linear(4, 5), nn.Linear(5, 3)
+class Squeezed(nn.Module):
+    """A convolution of positive results, means over `axes`, `squeeze()`, a layer, and a linear map of all entries."""
 
-        def forward(self, x):
-            pooled = torch.relu(self.conv(x)).mean((2, 3), keepdim=True).squeeze()
-            return self.out(torch.relu(self.hidden(pooled)))
+    def __init__(self, n_channels: int, axes: tuple[int, ...], hidden: nn.Module, n_hidden: int):
+        super().__init__()
+        torch.manual_seed(4)
+        self.conv, self.axes, self.hidden, self.out = nn.Conv2d(2, n_channels, 3), axes, hidden, nn.Linear(n_hidden, 3)
+        with torch.no_grad():
+            self.conv.bias += 1
 
-    network = assert_exact(Squeezed(), X, 3)
-    assert [network.node(name).n_neurons for name in network.layers][1:] == [5, 3]
+    def forward(self, x):
+        hidden = torch.relu(self.hidden(torch.relu(self.conv(x)).mean(self.axes, keepdim=True).squeeze()))
+        return self.out(hidden.reshape(len(x), -1))
+
+
+@pytest.mark.parametrize(
+    ("net", "n_hidden"),
+    [
+        (Squeezed(4, (2, 3), nn.Linear(4, 5), 5), 5),
+        (Squeezed(4, (3,), nn.Linear(4, 5), 20), 20),
+        (Squeezed(1, (2, 3), nn.Identity(), 1), 1),
+    ],
+)
+def test_convert_a_squeeze_that_also_drops_the_axis_of_one_sample(net, n_hidden):
+    network = assert_exact(net, X, 3)
+    assert [network.node(name).n_neurons for name in network.layers][1:] == [n_hidden, 3]
+
+
+def test_convert_refuses_what_is_no_number():
+    net = Through(nn.Sequential(nn.ReLU(), nn.ConstantPad2d(1, float("nan"))))
+    with pytest.raises(nw.ModelError, match="has NaN or infinite values; the model is not usable"):
+        nw.convert(net, X, 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

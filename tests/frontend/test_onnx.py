@@ -221,23 +221,39 @@ def test_onnx_node_may_have_the_name_of_an_attribute(name, tmp_path):
     compare(tmp_path / "a.onnx", (3,))
 
 
-def test_onnx_shapes_of_one_sample_hold_for_any_number_of_them(tmp_path):
-    """A file for one sample may transpose before it reshapes, and reshape constants to the same shape."""
+@pytest.mark.parametrize("shape", [(1, 4, 1, 1), (1, -1, 1, 1)])
+def test_onnx_shapes_of_one_sample_hold_for_any_number_of_them(shape, tmp_path):
+    """A file for one sample may reshape constants to the same shape, which stay as they are."""
     nodes = [
         helper.make_node("Reshape", ["b", "s"], ["bias"]),
         helper.make_node("Add", ["x", "bias"], ["h"]),
+        helper.make_node("Reshape", ["h", "s"], ["r"]),
+        helper.make_node("Reshape", ["b", "s"], ["factor"]),
+        helper.make_node("Mul", ["r", "factor"], ["y"]),
+    ]
+    module = compare(one_sample(nodes, {"b": draw(4), "s": ints(*shape)}, tmp_path / "a.onnx"), (4, 1, 1), 1)
+    x = torch.rand(5, 4, 1, 1)
+    torch.testing.assert_close(module(x)[2:3], module(x[2:3]))
+
+
+def test_onnx_one_sample_may_have_its_axes_moved_before_it_is_reshaped(tmp_path):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["h"], perm=[1, 0, 2, 3]),
         helper.make_node("Reshape", ["h", "s"], ["y"]),
     ]
+    compare(one_sample(nodes, {"s": ints(1, 4, 1, 1)}, tmp_path / "a.onnx"), (4, 1, 1), 1)
+
+
+def one_sample(nodes: list, arrays: dict[str, np.ndarray], path: Path) -> Path:
+    """Write a graph from "x" [1, 4, 1, 1] to "y"."""
     graph = helper.make_graph(
         nodes,
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 1, 1])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(draw(4), "b"), numpy_helper.from_array(ints(1, 4, 1, 1), "s")],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
-    save(graph, tmp_path / "a.onnx")
-    module = compare(tmp_path / "a.onnx", (4, 1, 1), 1)
-    assert module(torch.zeros(5, 4, 1, 1)).shape == (5, 4, 1, 1)
+    return save(graph, path)
 
 
 def test_onnx_shapes_that_a_file_computes(tmp_path):

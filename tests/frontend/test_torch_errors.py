@@ -192,13 +192,54 @@ def test_from_torch_names_an_unusable_example(example, text):
     assert str(error.value) == text
 
 
-@pytest.mark.parametrize(("layout", "shape"), [("BT", (2, 3, 4)), ("BT", (2, 4)), ("B", (2, 4))])
-def test_a_network_of_relus_is_pointed_to_convert(layout, shape):
-    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+class FunctionalRelu(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+RELUS = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize(
+    ("module", "layout", "shape"),
+    [(RELUS, "BT", (2, 3, 4)), (RELUS, "BT", (2, 4)), (RELUS, "B", (2, 4)), (FunctionalRelu(), "BT", (2, 3, 4))],
+)
+def test_a_network_of_relus_is_pointed_to_convert(module, layout, shape):
     with pytest.raises(
         nw.ModelError, match=r"a network of ReLUs, without spiking neurons, is converted by nw.convert\("
     ):
         nw.from_torch(module, torch.rand(shape), layout)
+
+
+class NormalizedByHand(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+
+    def forward(self, x):
+        v, spikes = torch.zeros(len(x), 8), []
+        for t in range(x.shape[1]):
+            v = 0.9 * v + self.fc(x[:, t])
+            v = v / v.norm(dim=1, keepdim=True)
+            spikes.append((v > 0.2).float())
+        return torch.stack(spikes, 1)
+
+
+SPIKING = nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), nn.LIFLayer(8, 20e-3, 1.0, "zero", 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "options"),
+    [(NormalizedByHand(), (2, 6, 4), {}), (SPIKING, (2, 4), {}), (RELUS, (2, 4), {"relu": nw.NeuronSpec()})],
+)
+def test_spiking_networks_with_relus_are_not_pointed_to_convert(module, shape, options):
+    with pytest.raises(nw.ModelError) as error:
+        nw.from_torch(module, torch.rand(shape), **options)
+    assert "nw.convert" not in str(error.value)
 
 
 def test_from_torch_takes_modules_only():
