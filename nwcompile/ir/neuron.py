@@ -355,7 +355,8 @@ class NeuronSpec:
         for name in ("decay_u", "decay_v"):
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:
-                raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")
+                used = f"{low}" if low == high else f"{low}..{high}"
+                raise ModelError(f"layer {layer!r}: {name} {used} is outside {bottom}..{top}")
 
     def _verify_negative_threshold(self, layer: str) -> None:
         if np.max(self.v_min) > 0:

@@ -290,6 +290,10 @@ CLIPPED = {
     "threshold": nn.Threshold(0, 0),
     "maximum": lambda x: torch.maximum(torch.zeros_like(x), x),
     "fmax": lambda x: torch.fmax(x, torch.zeros(())),
+    "bounds of tensors": lambda x: x.clamp(torch.tensor(0.0), torch.tensor(0.3)),
+    "relu, clamp": lambda x: x.relu().clamp(max=0.3),
+    "minimum, relu": lambda x: torch.minimum(torch.full_like(x, 0.3), x).relu_(),
+    "three": lambda x: x.relu().clamp_(max=0.5).clamp(0.1, 0.4),
 }
 LINEAR = {
     "cat": lambda x: torch.cat([x, x.flip(1), -x], 1),
@@ -336,6 +340,20 @@ def test_convert_clipped_relus_are_layers(name):
     network = nw.convert(net, X, 200, "max")
     found, wanted = rates(net, network, 200)
     np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.clamp(max=0.3),
+        lambda x: torch.maximum(x, x.flip(1)),
+        lambda x: x.clamp(torch.zeros(4, 1, 1), torch.arange(1.0, 5)[:, None, None]),
+        lambda x: x.relu() + x.relu().clamp(-2, -1) + (x.relu() + (r := x.relu()) + r.clamp(max=0.3)),
+    ],
+)
+def test_convert_refuses_clips_that_are_no_relu(function):
+    with pytest.raises(nw.ModelError, match="torch's (clamp|maximum); convert takes ReLUs"):
+        nw.convert(Through(function), X, 8)
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -101,6 +101,8 @@ CASES = {
     "Sigmoid": ([("Sigmoid", [], {})], {}, (6,)),
     "Dropout": ([("Dropout", [], {})], {}, (6,)),
     "Identity": ([("Identity", [], {})], {}, (6,)),
+    "Sum, Neg": ([("Sum", ["a", "a"], {}), ("Neg", [], {})], {"a": draw(6)}, (6,)),
+    "Max, Min": ([("Max", ["a", "b"], {}), ("Min", ["c"], {})], {"a": draw(1), "b": draw(6), "c": draw(6)}, (6,)),
     "Sub, Mul, Div": ([("Sub", ["a"], {}), ("Mul", ["b"], {}), ("Div", ["b"], {})], {"a": draw(6), "b": draw(1)}, (6,)),
     "Slice": (
         [("Slice", ["starts", "ends", "axes", "steps"], {})],
@@ -286,6 +288,14 @@ def test_onnx_nodes_that_cannot_be_read_are_named(tmp_path):
         nw.load_onnx(path)
     assert str(error.value).startswith(f"{path}: not read: node 1 '/erf1' (Erf), node 2 '/sin2' (Sin); read are Gemm, ")
     assert error.value.code == "NW2310"
+    kinds = [("AveragePool", [], {**STEP_2, "dilations": [1, 1]}), ("AveragePool", [], {**STEP_2, "dilations": [2, 1]})]
+    with pytest.raises(nw.ModelError, match=r"not read: node 1 '/averagepool1' \(AveragePool with dilations=\[2, 1\]\);"):
+        nw.load_onnx(write(path, kinds, {}, (2, 9, 9), opset=19))
+    model = onnx.load(write(path, [("BatchNormalization", ["s", "o", "m", "v"], {"training_mode": 0})], NORM, IMAGE))
+    model.graph.node[0].attribute[0].i = 1
+    onnx.save(model, path)
+    with pytest.raises(nw.ModelError, match=r"\(BatchNormalization with training_mode=1\);"):
+        nw.load_onnx(path)
 
 
 def test_onnx_results_that_nothing_reads_are_left_out(tmp_path):
@@ -308,6 +318,9 @@ def test_onnx_files_that_cannot_be_read(tmp_path):
         nw.load_onnx(tmp_path / "none.onnx")
     with pytest.raises(nw.ModelError, match="load_onnx takes the path of a file, not NoneType"):
         nw.load_onnx(None)
+    known = onnx.defs.onnx_opset_version()
+    with pytest.raises(nw.ModelError, match=rf"operator set 99; the installed onnx knows {known}: upgrade it\)"):
+        nw.load_onnx(write(tmp_path / "new.onnx", [("Relu", [], {})], {}, (4,), opset=99))
     nodes = [("Cast", [], {"to": TensorProto.BFLOAT16}), ("Cast", [], {"to": TensorProto.FLOAT})]
     with pytest.raises(nw.ModelError, match=r"not read: node 0 '/cast0' \(Cast of a type that torch does not take\)"):
         nw.load_onnx(write(tmp_path / "cast.onnx", nodes, {}, (4,)))

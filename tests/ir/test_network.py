@@ -174,7 +174,7 @@ def test_network_wrong_neuron_is_refused_with_its_layer(change, text):
         ),
         ({"threshold": 1.5}, "threshold of a fixed-point layer must be whole numbers"),
         ({"threshold": 1e30}, "threshold 1e+30 is beyond the largest supported, 1099511627776"),
-        ({"decay_v": 4097}, "decay_v 4097..4097 is outside 0..4096"),
+        ({"decay_v": 4097}, "decay_v 4097 is outside 0..4096"),
     ],
 )
 def test_network_wrong_fixed_point_neuron_is_refused(change, text):

@@ -55,8 +55,8 @@ NEURON_FIELDS = tuple(f.name for f in fields(NeuronSpec))
 def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     """Return the fixed-point Network of a lava-dl `.net` file: input `input`, layers `layer<i>` as numbered there.
 
-    Shapes are [C, H, W] or [n]. u = decay(u, iDecay) + 64 * 2**wgtExp * (sum w*s); v = decay(v, vDecay) + u + 64*bias;
-    reset to 0. Types: `input` (with neurons, a layer driven by weight*x + bias; else only a shape), `dense`,
+    Shapes are [C, H, W] or [n]. u = decay(u, iDecay) + 64 * sum(floor(w * 2**wgtExp) * s); v = decay(v, vDecay) + u +
+    64*bias; reset to 0. Types: `input` (with neurons, a layer driven by weight*x + bias; else only a shape), `dense`,
     `dense_rec` or SLAYER 1's `recurrent` (its own spikes of t-1 return through weight_rec or recWeight), `conv`, `pool`
     (a weighted sum per window), `convT` and `unpool` (transposed convolutions), `flatten`, and at the end `average`: a
     readout whose v is 64 times the spikes of each group. A dense layer without neurons gets the default of netx: a

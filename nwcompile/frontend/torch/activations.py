@@ -1,8 +1,10 @@
 """Record the operators of a ReLU network, find its ReLUs, and measure their activations on samples."""
 
+from collections import Counter
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,16 @@ from nwcompile.frontend.torch.operators.unroll import NO_MAP
 from nwcompile.nn import QuantizedReLU
 
 ERROR_CODE = "NW2305"
-CLIPS = {"relu": (0, inf), "hardtanh": (-1, 1), "clamp": (None, inf), "clamp_min": (None, inf)}  # by default
+# Bounds of what each operator returns, from its arguments after the first; NaN: they are not numbers.
+CLIPS: dict[str, Callable] = {
+    "relu": lambda: (0.0, inf),
+    "threshold": lambda limit, value: (0.0 if limit == value == 0 else nan, inf),
+    "hardtanh": lambda low=-1.0, high=1.0: (low, high),
+    "clamp": lambda low=None, high=None: (-inf if low is None else low, inf if high is None else high),
+    "clamp_min": lambda low: (low, inf),
+    "clamp_max": lambda high: (-inf, high),
+}
+EITHER = {"maximum": "clamp_min", "fmax": "clamp_min", "minimum": "clamp_max", "fmin": "clamp_max"}  # takes the bound
 ON_HOST = ("_softmax", "_log_softmax", "sigmoid")  # operators that the host computes after the last layer
 CONVERTS = (
     "convert takes ReLUs (clipped ones and nn.QuantizedReLU too), every linear map between them, and softmax or "
@@ -35,7 +46,8 @@ MAX_ENTRIES = 1 << 24  # A percentile uses at most this many entries of a layer,
 class Relu:
     """A ReLU, or a function that is linear from `low` to `high` and constant outside.
 
-    `place`: its number among all ReLUs, in the order in which they run. `quantized`: its module, if that is one.
+    `clipped`: ReLUs before it whose result only it takes; the bounds are those of all of them. `place`: its number
+    among all ReLUs, in the order in which they run. `quantized`: its module, if that is one.
     """
 
     node: Node
@@ -43,6 +55,7 @@ class Relu:
     high: float
     place: int
     quantized: QuantizedReLU | None
+    clipped: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,22 +85,22 @@ class ReluNet:
 
 
 def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
-    """Return the bounds (low, high) of an operator that is a clipped ReLU; None for others."""
-    kind, numbers = name.strip("_"), args[1:]
-    if (kind == "threshold" and numbers == (0, 0)) or (kind in ("maximum", "fmax") and any(map(_is_zero, args))):
-        kind, numbers = "relu", ()
+    """Return the bounds (low, high) of an operator that only clips, each perhaps infinite; None for others."""
+    kind, bounds = name.strip("_"), args[1:]
+    if kind in EITHER:
+        kind, bounds = EITHER[kind], args[:1] if np.isnan(_read_number(args[1])) else args[1:]
     if kind not in CLIPS:
         return None
-    low, high = (
-        numbers[k] if len(numbers) > k and numbers[k] is not None else value for k, value in enumerate(CLIPS[kind])
-    )
-    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) and low < high else None
+    low, high = CLIPS[kind](*map(_read_number, bounds))
+    return (low, high) if low < high else None
 
 
-def _is_zero(operand) -> bool:
-    """Return whether an operand, as an operator or a tensor, is zeros that do not depend on the input."""
+def _read_number(operand) -> float | None:
+    """Return the one value of an operand that does not depend on the input; NaN if there is none."""
     value = operand.value if is_op(operand) and not operand.depends else operand
-    return isinstance(value, torch.Tensor) and not value.any()
+    if isinstance(value, torch.Tensor) and value.numel() and value.min() == value.max():
+        value = value.min().item()
+    return value if value is None or isinstance(value, int | float) else nan
 
 
 def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
@@ -126,7 +139,7 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
     relus = _find_relus(recorder, {node.op: node for node in nodes}, parts)
     output, tail = _split_tail(node_of[result], {relu.node for relu in relus.values()})
     nodes = [node for node in nodes if node not in tail]
-    _verify_supported(nodes, {relu.node for relu in relus.values()}, parts, kind)
+    _verify_supported(nodes, {node for relu in relus.values() for node in (relu.node, *relu.clipped)}, parts, kind)
     if not relus:
         raise ModelError(f"{kind} has no ReLU, and only ReLUs become spiking neurons; {CONVERTS}")
     return ReluNet(module, nodes, relus, output, tail)
@@ -136,20 +149,35 @@ def _find_relus(recorder: OperatorRecorder, nodes: dict, parts: dict[str, torch.
     """Return the ReLUs among the nodes, by the path of their module, or by that of the module that calls a function."""
     relus: dict[str, Relu] = {}
     clips = [(op, clip) for op in recorder.ops if (clip := read_clip(op.name, op.args))]
+    n_users = Counter(ref.node for node in nodes.values() for ref in node.refs)
     for place, (op, (low, high)) in enumerate(clips):
         if op not in nodes:
             continue
         path = op.site.path
         part = parts.get(path)
+        relu = Relu(nodes[op], low, high, place, part if isinstance(part, QuantizedReLU) else None)
+        first = relu.node.refs[0].node
+        before = next((name for name, r in relus.items() if r.node is first and n_users[first] == 1), None)
+        joined = _join_relus(relus[before], relu) if before else None
+        if before and joined:
+            relus[before] = joined
+            continue
         is_alone = bool(path) and not any(parts[path].children())
         name = stem = path if is_alone else ".".join(filter(None, (path, "relu")))
         k = 0
         while name in relus or (k and name in parts):
             k += 1
             name = f"{stem}_{k}"
-        quantized = part if isinstance(part, QuantizedReLU) else None
-        relus[name] = Relu(nodes[op], float(low), float(high), place, quantized)
-    return relus
+        relus[name] = relu
+    return {name: relu for name, relu in relus.items() if relu.low > -inf}
+
+
+def _join_relus(first: Relu, second: Relu) -> Relu | None:
+    """Return the ReLU that computes one and then the other; None if there is none."""
+    low, high = max(first.low, second.low), min(first.high, second.high)
+    if low >= high or first.quantized is not None or second.quantized is not None:
+        return None
+    return replace(second, low=low, high=high, clipped=(*first.clipped, first.node))
 
 
 def _split_tail(node: Node, relus: set[Node]) -> tuple[Node, list[Node]]:

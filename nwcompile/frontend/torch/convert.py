@@ -129,6 +129,7 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
     graph = StepGraph([], [], set(), [])
     connector = Connector(graph, {net.nodes[0]: source}, lambda *_, **__: False, list_maps(net.module))
     layers = {relu.node: (name, relu) for name, relu in net.relus.items()}
+    clipped = {node for relu in net.relus.values() for node in relu.clipped}
     is_read = bool(net.tail) or net.output not in layers or layers[net.output][1].low != 0
     answer = net.output.op.site.path or "answer"
     answer = f"{answer}.answer" if answer in net.relus else answer
@@ -143,6 +144,8 @@ def _build_network(net: ReluNet, neuron: NeuronSpec) -> Network:
             builder.add_layer(name, neuron, scale_symbol(fed, 1, -relu.low, name))
             symbol = scale_symbol(Source(name, fed.shape), 1, relu.low, name)
             connector.symbols[node] = symbol if moved is None else replace(moved, sources=(symbol,))
+        elif node in clipped:
+            connector.symbols[node] = connector.look_up(node.refs[0])
         elif isinstance(node.op.value, torch.Tensor):
             connector.connect(node)
     if is_read:

@@ -1,6 +1,7 @@
 """Read ONNX files of feed-forward networks as torch modules, for `convert`. The package onnx reads the file."""
 
 from collections.abc import Callable
+from functools import reduce
 from math import prod
 from os import PathLike
 from textwrap import shorten
@@ -27,7 +28,7 @@ def load_onnx(path) -> torch.nn.Module:
     """
     try:
         import onnx
-        from onnx import inliner, version_converter
+        from onnx import defs, inliner, version_converter
     except ImportError:
         text = "an .onnx file needs onnx, which is not installed: pip install 'nwcompile[onnx]'"
         raise OptionError(text, code="NW1102") from None
@@ -36,6 +37,9 @@ def load_onnx(path) -> torch.nn.Module:
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
+        newest = max([entry.version for entry in model.opset_import if entry.domain == ""], default=0)
+        if newest > defs.onnx_opset_version():
+            raise ValueError(f"operator set {newest}; the installed onnx knows {defs.onnx_opset_version()}: upgrade it")
         model = inliner.inline_local_functions(model)
         if any(entry.domain == "" and entry.version < OPSET for entry in model.opset_import):
             model = version_converter.convert_version(model, OPSET)
@@ -101,9 +105,7 @@ def _max_pool(x, kernel_shape, ceil_mode=0, storage_order=0, **window):
 
 
 def _average_pool(x, kernel_shape, ceil_mode=0, count_include_pad=0, **window):
-    strides, dilations, pad = window = _read_window(x, kernel_shape, **window)
-    if dilations != [1] * len(strides):
-        raise ModelError("AveragePool with dilations is not read; use a convolution")
+    strides, _, pad = window = _read_window(x, kernel_shape, **window)
     pool = getattr(F, f"avg_pool{len(strides)}d")
     more = _room_at_end(x, kernel_shape, window, ceil_mode)
     padded = (F.pad(x, pad), F.pad(torch.ones_like(x), pad, value=count_include_pad))
@@ -112,8 +114,6 @@ def _average_pool(x, kernel_shape, ceil_mode=0, count_include_pad=0, **window):
 
 
 def _batch_normalization(x, scale, bias, mean, variance, epsilon=1e-5, momentum=0.9, training_mode=0):
-    if training_mode:
-        raise ModelError("BatchNormalization with training_mode=1 takes the statistics of a batch; export in eval mode")
     return F.batch_norm(x, mean, variance, scale, bias, False, 0.0, epsilon)
 
 
@@ -187,6 +187,10 @@ OPERATORS: dict[str, Callable] = {
     "Dropout": lambda x, *_, seed=0: x,
     "Identity": lambda x: x,
     "Add": torch.add,
+    "Sum": lambda *terms: sum(terms[1:], terms[0]),
+    "Neg": torch.neg,
+    "Max": lambda *given: reduce(torch.maximum, given),
+    "Min": lambda *given: reduce(torch.minimum, given),
     "Sub": torch.sub,
     "Mul": torch.mul,
     "Div": _divide,
@@ -201,6 +205,9 @@ OPERATORS: dict[str, Callable] = {
     "Slice": _slice,
     "Gather": lambda x, index, axis=0: x[(slice(None),) * (axis % x.ndim) + (index,)],
 }
+
+
+ONLY = {"AveragePool": ("dilations", 1), "BatchNormalization": ("training_mode", 0)}  # No other value is read.
 
 
 class OnnxNode(torch.nn.Module):
@@ -257,8 +264,11 @@ class OnnxModule(torch.nn.Module):
             except (TypeError, RuntimeError):  # a type of numbers that torch lacks, or a text
                 wrong.append(f"node {i} {node.name!r} ({node.op_type} of a type that torch does not take)")
                 continue
-            if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]}:
-                wrong.append(f"node {i} {node.name!r} ({node.op_type})")
+            key, only = ONLY.get(node.op_type, ("", 0))
+            is_other = np.any(np.not_equal(attributes.get(key, only), only))
+            lacks = f" with {key}={attributes[key]}" if is_other else ""
+            if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]} or lacks:
+                wrong.append(f"node {i} {node.name!r} ({node.op_type}{lacks})")
                 continue
             reshapes = node.op_type == "Reshape" and node.input[0] not in arrays
             sizes = [*arrays.get(node.input[1], ())] if reshapes else []

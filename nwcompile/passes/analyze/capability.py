@@ -237,11 +237,14 @@ def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
 def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Violation]:
     """Yield formats, thresholds, biases and decays of a fixed-point layer that the chip cannot hold."""
     can, form = chip.neuron, chip.fixed_point
+    why = " (no program computes late resets, several spikes in a step, or sums that wrap twice in a step)"
+    why = why if can.programmable else ""
     for name, key in FORMAT_KEYS.items():
         used, has = getattr(spec.fixed, name), getattr(form, name)
         if used != has:
-            advice = f"quantize {node.name} for this chip or set {key} to {used}"
+            advice = f"quantize {node.name} for this chip or set {key} to {used}{why}"
             yield Violation(key.partition(".")[2].replace("_", " "), node.name, used, str(has), advice)
+            why = ""
     if spec.fires:
         step, top = 1 << can.threshold_shift_bits, ((1 << can.threshold_bits) - 1) << can.threshold_shift_bits
         threshold = np.asarray(spec.threshold, np.int64).reshape(-1)

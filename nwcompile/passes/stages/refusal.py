@@ -24,6 +24,7 @@ from nwcompile.passes.analyze.check import least_cores
 from nwcompile.passes.fit.copy_neurons import sends_too_far
 from nwcompile.passes.fit.relay_delays import count_relays, relay_sizes
 from nwcompile.passes.prepare.input_layer import InputLayer
+from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.run import check_needs, run
 
@@ -72,6 +73,7 @@ def describe_other_chips(network: Network, chip: Chip, options: Options) -> str 
     """
     if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
         return None
+    network = normalize(network)  # once for all chips
     slices = replace(options, approximate=(), step_limit_us=None, partitioner="sequential", optimize="time")
     given = Draft(network, chip, slices, network=network, input=InputLayer(network, None, None, []))
     places: list[Place] = []

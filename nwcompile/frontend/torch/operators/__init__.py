@@ -143,7 +143,7 @@ def import_operators(
             refused.append(e)
     else:
         raise refused[0]
-    if not options and assembled.n_gates:
+    if assembled.n_gates:
         with suppress(ModelError):
             other = _assemble_example(example, input_name, {"keeps_inputs": False})
             if other.n_gates < assembled.n_gates:

@@ -35,9 +35,7 @@ def _select_entry(do: "Unroller", op: Op, steps: Steps, axis: int, index: int) -
         return do.map_steps(steps, lambda e: do.emit(aten.select.int, e, axis, index), steps.axis - (axis < steps.axis))
     n = len(steps.entries)
     entry = steps.entries[index // steps.right % n]
-    if entry.depends and entry.step < index // steps.right:
-        do.early_reads.add(op.site)
-    elif op.site in do.early_reads and was_moved(entry):  # as in the steps before, in which it was not moved yet
+    if was_moved(entry):  # In the steps before, it was not moved yet.
         (entry,) = entry.operands
     return do.emit(aten.select.int, entry, axis, index // (steps.right * n) * steps.right + index % steps.right)
 

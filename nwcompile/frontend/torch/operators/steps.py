@@ -61,7 +61,7 @@ def set_times(entries: list[Op], n_steps: int) -> list[Op]:
 
 def was_moved(entry: Op) -> bool:
     """Return whether `set_times` moved an entry to a later step."""
-    return entry.name == "reshape" and entry.depends and entry.operands[0].step < entry.step
+    return entry.name == "reshape" and entry.operands[0].step < entry.step
 
 
 def cut_value(value: torch.Tensor, layout: Layout) -> list[torch.Tensor] | None:

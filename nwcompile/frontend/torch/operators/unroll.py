@@ -110,7 +110,6 @@ class Unroller:
         self.site = Site((), ())
         self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
         self.repeats: dict[Op, Repeat] = {}
-        self.early_reads: set[Site] = set()  # places that read an item of a step which is known a step before
         self.n_steps = 0
         self.last_spike = max((op.serial for op in ops if op.depends and op.is_spike), default=NEVER)
         self.last_record = max((op.serial for op in ops if op.name == "record"), default=NEVER)
