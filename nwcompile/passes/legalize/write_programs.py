@@ -31,7 +31,7 @@ SPARE_BITS = 1  # A current that wraps may be 2**(state_bits - 1), one more than
 def fold_exponents(network: Network, chip: Chip) -> tuple[Network, list[Change]]:
     """Store effective weights in place of integer weights whose exponent is below the chip's."""
     least = chip.weights.exponent_min
-    below = [c for c in network.connections if network.is_fixed and c.has_weight and c.exponent < least]
+    below = [c for c in network.connections if network.is_fixed and c.exponent < least]
     folded = {c: effective_connection(c).replace(weight_bits=None) for c in below}
     was, has = f"weight exponents below {least}", f"exponents of at least {least}"
     changes = [Change(c.target, was, has, f"weights from {c.source} as they are rounded", EXACT) for c in folded]

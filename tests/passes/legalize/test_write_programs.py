@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.frontend.lava.neurons import sigma_delta, sigma_readout
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.legalize.write_programs import find_common_shift
+from nwcompile.passes.legalize.write_programs import find_common_shift, fold_exponents
 
 BACKENDS = ("reference", "sequence", "cycle")
 N_IN, N, N_STEPS = 24, 12, 40
@@ -112,7 +112,7 @@ def test_weight_exponents_below_those_of_the_chip_are_folded(chip, exponent):
     rng, least = np.random.default_rng(2), Chip.load(chip).weights.exponent_min
     spec = nw.NeuronSpec(fixed=nw.FixedPoint(), threshold=640, decay_u=2000, decay_v=300)
     edges = [
-        nw.Dense("in", "a", 2 * rng.integers(-60, 100, (N, N_IN)), exponent=exponent),
+        nw.Dense("in", "a", 4 * rng.integers(-30, 50, (N, N_IN)), exponent=exponent, weight_bits=7),
         nw.Dense("in", "a", 2 * rng.integers(20, 60, (N, N_IN)), exponent=0, delay=1),
     ]
     network, x = nw.Network.from_arrays({"a": (spec, N)}, edges, {"in": N_IN}), spikes(2, N_STEPS, N_IN)
@@ -123,6 +123,13 @@ def test_weight_exponents_below_those_of_the_chip_are_folded(chip, exponent):
     for backend in BACKENDS:
         run = nw.simulate(program, x, backend=backend, record="all")
         assert run.spikes["a"].any() and np.array_equal(run.spikes["a"], wanted.spikes["a"])
+
+
+def test_float_weights_are_not_rounded_for_an_exponent():
+    chip, weight = Chip.load("loihi1").replace({"weights.exponent_min": 1}), np.array([[0.3, -0.7]], np.float32)
+    network = nw.Network.from_arrays({"a": (nw.NeuronSpec(threshold=1.0), 1)}, [nw.Dense("in", "a", weight)], {"in": 2})
+    folded, changes = fold_exponents(network, chip)
+    assert not changes and np.array_equal(folded.connections[0].weight, weight)
 
 
 @pytest.mark.parametrize(("weight", "shift"), [([127, 3], 0), ([254, 2], 1), ([1016, -8], 3), ([254, 3], 0), ([0], 0)])
