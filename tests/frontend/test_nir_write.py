@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 
+import nwcompile as nw
 from nwcompile.errors import ModelError, NwError, NwWarning
 from nwcompile.frontend.nir import from_nir, nearest
-from nwcompile.frontend.nir.write import to_nir
-from nwcompile.frontend.torch.convert import convert
+from nwcompile.frontend.nir.write import render_nir, to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -323,10 +323,49 @@ def test_edited_parameters_count_where_a_dialect_reads_them(tmp_path):
     )
 
 
-def test_a_readout_that_the_file_does_not_hold_is_named(tmp_path):
-    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3), torch.nn.Softmax(1))
-    with pytest.warns(NwWarning, match="the file does not hold the readout of the module's answer, so nw.read_out "):
-        to_nir(convert(module, torch.rand(6, 4), 8), tmp_path / "a.nir")
+class Populations(torch.nn.Module):
+    """The largest membranes over the steps, weighted in groups: a readout with an array."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = torch.nn.Linear(4, 8), torch.nn.Linear(8, 6)
+        self.register_buffer("weight", torch.tensor([[1.0, 0.5, 0, 0, 0, 0], [0, 0, 1.0, 2.0, 0, 0]]))
+
+    def forward(self, x):
+        v, u, membranes = 0.0, 0.0, []
+        for step in x.unbind(1):
+            v = 0.9 * v + 2 * self.fc(step)
+            s = (v > 0.5).float()
+            v, u = v - 0.5 * s, 0.8 * u + self.out(s)
+            membranes.append(u)
+        return (torch.stack(membranes, 1).amax(1) @ self.weight.T).softmax(1)
+
+
+def test_the_readout_is_in_the_file(tmp_path):
+    torch.manual_seed(0)
+    x = torch.randint(0, 2, (5, 12, 4)).float()
+    floats = nw.from_torch(Populations().eval(), x)
+    for network in (floats, nw.compile(floats, "loihi2", x).network):
+        assert network.readout.arrays
+        with pytest.warns(NwWarning, match="do not see .*the readout of the module's answer; from_nir reads it from"):
+            to_nir(network, tmp_path / "a.nir")
+        read, fields = from_nir(tmp_path / "a.nir"), vars(network.readout)
+        assert {**vars(read.readout), "arrays": None} == {**fields, "arrays": None}
+        runs = [nw.simulate(net, x.numpy().astype(np.int8), record="all") for net in (network, read)]
+        answers = [nw.read_out(run) for run in runs]
+        assert np.array_equal(*answers) and np.ptp(answers[0]) > 0.01
+    for edit, text in [
+        (lambda readout: readout["per_step"][0].update(layer="other"), "the readout reads layer 'other', which"),
+        (lambda readout: readout.update(arrays=[]), "the readout refers to {'array': 0}, which it does not have"),
+        (lambda readout: readout.pop("shape"), r"its notes cannot be read \(KeyError: 'shape'\)"),
+    ]:
+        (tmp_path / "a.nir").write_bytes(render_nir(floats, 1e-4)[0])
+        with h5py.File(tmp_path / "a.nir", "r+") as f:
+            head = json.loads(f["node/metadata/nwcompile"][()])
+            edit(head["readout"])
+            put(f["node/metadata"], "nwcompile", json.dumps(head))
+        with pytest.raises(ModelError, match=text):
+            from_nir(tmp_path / "a.nir")
 
 
 def test_edited_weights_are_simply_read(tmp_path):

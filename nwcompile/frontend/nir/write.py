@@ -29,6 +29,7 @@ from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.readout import Readout
 
 ERROR_CODE = "NW2105"
 FORMATS = (1, 2)  # 2 has integers, neuron programs, constant inputs and shared axons.
@@ -63,7 +64,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
 
 
 def render_nir(network: Network, dt: float) -> tuple[bytes, str]:
-    """Return the bytes of a network's NIR file, and a sentence on what it or its other readers lack, or ""."""
+    """Return the bytes of a network's NIR file, and a sentence on what other readers do not see, or ""."""
     if network.host is not None:
         raise ModelError("to_nir: the host computes the first layers, and a NIR file has one part; write the model")
     network.verify()
@@ -76,10 +77,10 @@ def render_nir(network: Network, dt: float) -> tuple[bytes, str]:
     lost = [f"{what} of {', '.join(where)}" for what, where in tree.lost.items()]
     if not tree.is_typed:
         lost.append("the shapes of kernels that are not square (nir.read needs type_check=False)")
-    parts = [f"other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata"] if lost else []
     if network.readout is not None:
-        parts.append("the file does not hold the readout of the module's answer, so nw.read_out will give the output")
-    return stream.getvalue(), "; ".join(parts)
+        lost.append("the readout of the module's answer")
+    told = f"other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata" if lost else ""
+    return stream.getvalue(), told
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,8 @@ def build_nir_tree(network: Network, dt: float) -> NirTree:
     head = {"format": number, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
     if network.layout != "BT":
         head["layout"] = [network.layout, network.n_steps]
+    if network.readout is not None:
+        head["readout"] = network.readout.to_dict() | {"arrays": [encode_value(a) for a in network.readout.arrays]}
     return NirTree(tree.nodes, tree.edges, {KEY: json.dumps(head)}, tree.lost, tree.is_typed)
 
 
@@ -429,6 +432,10 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
     layout, n_steps = head.get("layout", ("BT", None))
     n_steps = None if n_steps is None else operator.index(n_steps)
     network = replace(network, inputs=sources, nodes=shared, layout=layout, n_steps=n_steps)
+    if "readout" in head:
+        arrays = tuple(decode_value(value) for value in head["readout"]["arrays"])
+        network = replace(network, readout=Readout.from_dict(head["readout"], arrays))
+        network.readout.verify({*network.layers})
     network.verify()
     return network
 

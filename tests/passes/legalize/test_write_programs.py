@@ -149,12 +149,12 @@ def test_weights_beyond_the_effective_limit_are_refused_not_clipped():
 
 @pytest.mark.parametrize("fields", [{"reset": "subtract", "reset_timing": "next"}, {"spikes": "multi"}])
 def test_neurons_that_no_program_computes_keep_their_rule(fields):
-    with pytest.raises(FitError, match=r"must be 32, is 24  quantize a for .* \(no program computes late resets, several"):
+    with pytest.raises(FitError, match=r"must be 32, is 24  quantize a .* \(no program computes late resets"):
         nw.compile(build_network(fields), "spinnaker2")
 
 
 def test_a_current_that_one_wrap_does_not_hold_is_refused():
     spec = nw.NeuronSpec(fixed=nw.FixedPoint(), threshold=6400)
     network = nw.Network.from_arrays({"a": (spec, 1)}, [nw.Dense("in", "a", np.full((1, 3), 1 << 17))], {"in": 3})
-    with pytest.raises(FitError, match=r"wrap twice in a step\)\n  .*\n  overflow  a  must be saturate, is wrap  quantize"):
+    with pytest.raises(FitError, match=r"wrap twice in a step\)\n  .*\n  overflow  a  must be saturate, is wrap"):
         nw.compile(network, "spinnaker2")
