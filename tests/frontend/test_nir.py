@@ -136,6 +136,22 @@ def test_delay_node_in_a_cycle_is_the_only_delay():
     assert edges(from_nir(g, **ZERO)) == [("input", "n", Dense, 0), ("w", "n", Scale, 2), ("n", "w", Dense, 0)]
 
 
+@pytest.mark.parametrize("second", [None, [0, 0, 0], [1e-4] * 3])
+def test_delay_node_in_a_cycle_has_at_least_a_step_for_each_neuron_unless_another_one_has(second):
+    path = "n > w > d > n" if second is None else "n > w > d > e > n"
+    parts = {} if second is None else {"e": nir.Delay(np.array(second))}
+    g = graph(
+        f"input > fc > n > output, {path}",
+        input=inputs(3), fc=linear(3, 3), n=lif(3), w=linear(3, 3), d=nir.Delay(np.array([0, 1e-4, 2e-4])),
+        output=outputs(3), **parts,
+    )  # fmt: skip
+    delays = np.zeros(3, int)
+    for c in from_nir(g, **ZERO).connections:
+        if (c.source, c.target) not in (("input", "n"), ("n", "w")):
+            delays[getattr(c, "post", slice(None))] += c.delay
+    assert delays.tolist() == ([1, 2, 3] if second and any(second) else [1, 1, 2])
+
+
 def test_delays_per_neuron_are_lines_of_their_own():
     g = graph(
         "input > d > n > output", input=inputs(3), d=nir.Delay(np.array([0, 1e-4, 0])), n=lif(3), output=outputs(3)

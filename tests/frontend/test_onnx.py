@@ -238,12 +238,32 @@ def test_onnx_shapes_of_one_sample_hold_for_any_number_of_them(shape, tmp_path):
     torch.testing.assert_close(module(x)[2:3], module(x[2:3]))
 
 
-def test_onnx_one_sample_may_have_its_axes_moved_before_it_is_reshaped(tmp_path):
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("n_tokens", [-1, 4])
+def test_onnx_shapes_of_a_file_may_merge_samples_and_tokens(batch, n_tokens, tmp_path):
+    """A layer for every token, as Keras writes it, and tokens that change places with features."""
+    nodes = [
+        ("Reshape", ["rows"], {}), ("MatMul", ["w"], {}), ("Relu", [], {}), ("Reshape", ["tokens"], {}),
+        ("Transpose", [], {"perm": [0, 2, 1]}), ("Reshape", ["flat"], {}), ("MatMul", ["v"], {}),
+    ]  # fmt: skip
+    arrays = {"w": draw(6, 3), "v": draw(12, 5), "flat": ints(batch, 12), "tokens": ints(batch, n_tokens, 3)}
+    arrays["rows"] = ints(-1 if n_tokens < 0 else 4 * batch, 6)
+    path = write(tmp_path / "a.onnx", nodes, arrays, (4, 6), batch)
+    module, x = compare(path, (4, 6), batch), torch.rand(8, 4, 6)
+    wanted = [ReferenceEvaluator(str(path)).run(None, {"x": part.numpy()})[0] for part in x.split(batch)]
+    np.testing.assert_allclose(module(x), np.concatenate(wanted), rtol=1e-4, atol=1e-5)
+    network = nw.convert(module, x, neuron="sigma-delta", levels=32767, method="max")
+    np.testing.assert_allclose(nw.simulate(network, x[:, None].numpy()).output[:, -1], module(x), atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1, 1), (1, 2, 2, 1)])
+def test_onnx_shapes_of_one_sample_whose_axis_was_moved_are_refused(shape, tmp_path):
     nodes = [
         helper.make_node("Transpose", ["x"], ["h"], perm=[1, 0, 2, 3]),
         helper.make_node("Reshape", ["h", "s"], ["y"]),
     ]
-    compare(one_sample(nodes, {"s": ints(1, 4, 1, 1)}, tmp_path / "a.onnx"), (4, 1, 1), 1)
+    with pytest.raises(nw.ModelError, match="the nodes hold for 1 sample at a time, as the file's input says; export"):
+        nw.load_onnx(one_sample(nodes, {"s": ints(*shape)}, tmp_path / "a.onnx"))
 
 
 def one_sample(nodes: list, arrays: dict[str, np.ndarray], path: Path) -> Path:
@@ -291,6 +311,10 @@ def test_onnx_nodes_that_cannot_be_read_are_named(tmp_path):
     kinds = [("AveragePool", [], {**STEP_2, "dilations": dilations}) for dilations in ([1, 1], [2, 1])]
     with pytest.raises(nw.ModelError, match=r"read: node 1 '/averagepool1' \(AveragePool with dilations=\[2, 1\]\);"):
         nw.load_onnx(write(path, kinds, {}, (2, 9, 9), opset=19))
+    nodes = [("Dropout", ["ratio", "trains"], {})]
+    with pytest.raises(nw.ModelError, match=r"not read: node 0 '/dropout0' \(Dropout with training_mode=True\);"):
+        nw.load_onnx(write(path, nodes, {"ratio": np.float32(0.5), "trains": np.array(True)}, (6,)))
+    nw.load_onnx(write(path, nodes, {"ratio": np.float32(0.5), "trains": np.array(False)}, (6,)))
     model = onnx.load(write(path, [("BatchNormalization", ["s", "o", "m", "v"], {"training_mode": 0})], NORM, IMAGE))
     model.graph.node[0].attribute[0].i = 1
     onnx.save(model, path)

@@ -19,7 +19,7 @@ from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, correct_edges, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
-from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layers, wire_graph
+from nwcompile.frontend.nir.wiring import check_ends, delay_cycles, find_late_edges, shown_layers, wire_graph
 from nwcompile.frontend.nir.write import has_notes, read_noted_network
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, to_plain
@@ -83,6 +83,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     if spoken.dt is not None and step != spoken.dt and any(k.startswith("tau") for n in neurons for k in n.values):
         message = f"dialect {dialect!r} counts time constants in steps (dt={spoken.dt:g}); they are read with dt={dt:g}"
         warnings.warn(message, NwWarning, stacklevel=2)
+    graph = graph if spoken.sends_late else delay_cycles(graph, step)
     delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
     late = find_late_edges(graph, frozenset(node.name for node in delays))
     shapes = _infer_shapes(graph)

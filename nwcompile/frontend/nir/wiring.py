@@ -4,10 +4,13 @@ The edges that close a recurrence are late: they act in the next step.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
-from nwcompile.frontend.nir.stateless import wire_node
+from nwcompile.frontend.nir.stateless import delay_steps, wire_node
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -125,6 +128,19 @@ def _free_name(graph: NirGraph, name: str) -> str:
     while free in graph.nodes:
         free += "_"
     return free
+
+
+def delay_cycles(graph: NirGraph, dt: float | None) -> NirGraph:
+    """Return the graph with delays of at least one step in Delay nodes that alone delay a cycle for some neurons."""
+    import networkx
+
+    steps = {node.name: delay_steps(node, dt) for node in graph.nodes.values() if node.kind == "Delay"}
+    undelayed = networkx.DiGraph([(a, b) for a, b in graph.edges if a not in steps or steps[a].min() == 0])
+    cycles = [c for c in networkx.strongly_connected_components(undelayed) if len(c) > 1]
+    nodes = dict(graph.nodes)
+    for name in {n for cycle in cycles for n in cycle if n in steps and steps[n].max() > 0}:
+        nodes[name] = replace(nodes[name], values={**nodes[name].values, "delay": np.maximum(steps[name], 1) * dt})
+    return replace(graph, nodes=nodes)
 
 
 def find_late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:

@@ -106,7 +106,7 @@ def convert(
     net = trace_relus(ann, samples)
     _verify_relus(net, method)
     above = record_activations(net, samples)
-    verify_same(net, samples[:EXAMPLE_SAMPLES])
+    verify_same(net, samples)
     _verify_active(above, len(samples))
     quantized = {name: relu.quantized for name, relu in net.relus.items()}
     worth = {name: METHODS[method](quantized[name], above[name], percentile, n_steps) for name in above}

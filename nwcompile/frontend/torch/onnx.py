@@ -251,10 +251,13 @@ class OnnxModule(torch.nn.Module):
         self.calls: list[tuple[str, tuple[str, ...]]] = []  # name of a node, and its inputs
         self.results: dict[str, str] = {}  # of each node
         self.place: dict[str, int] = {}  # of each constant in `numbers`
+        self.sizes: dict[str, list[int]] = {}  # of a node that reshapes all samples: its result's, as in the file
         self.numbers = torch.nn.ParameterList()
         wrong = []
         read = {name for node in graph.node for name in node.input if name} | {self.output}
-        batch = [d.dim_value for v in graph.input if v.name == self.input for d in v.type.tensor_type.shape.dim][:1]
+        shape = [d.dim_value for v in graph.input if v.name == self.input for d in v.type.tensor_type.shape.dim]
+        self.n_samples = shape[0] if shape else 0  # in the file; 0: any number
+        depends = {self.input}
         for i, node in enumerate(graph.node):
             try:
                 attributes = {a.name: _read_attribute(a) for a in node.attribute}
@@ -267,29 +270,52 @@ class OnnxModule(torch.nn.Module):
             key, only = ONLY.get(node.op_type, ("", 0))
             is_other = np.any(np.not_equal(attributes.get(key, only), only))
             lacks = f" with {key}={attributes[key]}" if is_other else ""
+            if node.op_type == "Dropout" and len(node.input) > 2 and np.any(arrays.get(node.input[2], False)):
+                lacks = " with training_mode=True"
             if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]} or lacks:
                 wrong.append(f"node {i} {node.name!r} ({node.op_type}{lacks})")
                 continue
-            reshapes = node.op_type == "Reshape" and node.input[0] not in arrays
-            sizes = [*arrays.get(node.input[1], ())] if reshapes else []
-            if batch and batch == sizes[:1]:
-                node.input[1] += " for any B"
-                arrays[node.input[1]] = np.array([0 if -1 in sizes else -1] + sizes[1:])  # 0: as in the input
             stem = node.name.strip("/").replace(".", "_") or f"{node.op_type}_{i}"
             name = f"{stem}_{i}" if hasattr(self, stem) else stem
             self.add_module(name, type(node.op_type, (OnnxNode,), {"__module__": __name__})(attributes))
             self.calls.append((name, tuple(node.input)))
             self.results[name] = node.output[0]
+            if depends & {*node.input} and node.op_type != "Shape":
+                depends.add(node.output[0])
+            sizes = arrays.get(node.input[1], ()) if node.op_type == "Reshape" and node.input[0] in depends else ()
+            if self.n_samples and len(sizes) and sizes[0] > 0:
+                self.sizes[name] = [int(size) for size in sizes]
         if wrong:
             raise ModelError(f"{path}: not read: {', '.join(wrong)}; read are {', '.join(OPERATORS)}, Constant")
         self.place = {name: k for k, name in enumerate(arrays)}
         tensors = [torch.from_numpy(np.array(array)) for array in arrays.values()]
         self.numbers = torch.nn.ParameterList([torch.nn.Parameter(t, requires_grad=False) for t in tensors])
+        if self.n_samples and all(shape):
+            self._verify_any_number(shape[1:], path)
+
+    @torch.no_grad()
+    def _verify_any_number(self, shape: list[int], path: str) -> None:
+        """Raise ModelError unless as many drawn samples as in the file give what they give one by one."""
+        x = torch.rand(max(self.n_samples, 2), *shape, generator=torch.Generator().manual_seed(0))
+        try:
+            wanted = torch.stack([self(row).ravel() for row in x.split(1)])
+            if torch.allclose(wanted, self(x).reshape(wanted.shape), 1e-3, 1e-4 * float(wanted.abs().max())):
+                return
+        except RuntimeError:  # of torch, for sizes that do not fit
+            pass
+        raise ModelError(
+            f"{path}: the nodes hold for {self.n_samples} sample{'s' * (self.n_samples > 1)} at a time, as the file's "
+            "input says; export the model for any number of samples (with a dynamic batch axis)"
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the graph's output for samples `[B, *shape]`."""
         values: dict[str, Any] = {name: self.numbers[k] for name, k in self.place.items()}
         values |= {"": None, self.input: x}
         for name, inputs in self.calls:
-            values[self.results[name]] = self.get_submodule(name)(*(values[i] for i in inputs))
+            given = [values[i] for i in inputs]
+            if name in self.sizes:  # the first axis has all samples
+                first, *others = self.sizes[name]
+                given[1] = torch.tensor([first * len(x) // self.n_samples, *others])
+            values[self.results[name]] = self.get_submodule(name)(*given)
         return values[self.output]

@@ -12,7 +12,7 @@ neurons that add up branches, such as dendrites      split_branches         bran
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py
 layers of known classes, each as one operator        list_parts             parts.py
-linear maps between the neurons                      Connector              connect.py
+linear maps between the neurons                      Connector              connect.py, read_map.py
 layers and connections                               Assembler              assemble.py
 what the module returns, and computes after layers   describe_results, ...  readout.py
 """

@@ -1,11 +1,11 @@
 """Express the operators between neurons as linear maps of symbols."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from nwcompile.frontend.torch.operations import (
 from nwcompile.frontend.torch.operators.graph import MOVES, Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.ops import CrashError, is_op
+from nwcompile.frontend.torch.operators.read_map import read_linear_map
 from nwcompile.frontend.torch.operators.roll import FED
 from nwcompile.frontend.torch.operators.step_rules import NO_STATISTICS
 from nwcompile.frontend.torch.operators.unroll import NO_MAP
@@ -47,10 +48,6 @@ FUNCTIONS = {  # of torch, which run operators
 OF_MAPS = ("torch.nn.modules.", "spikingjelly.activation_based.layer")  # whose classes name the operators they run
 MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
 MEANS = ("avg_pool2d", "avg_pool3d")
-MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
-LEAST_RESULT = 1 << 8  # entries for which every trial counts at least
-SCALES = (1e-4, 1e4)  # of drawn inputs: a function that is linear only nearby is not taken
-EQUAL = 1e-6  # relative to the largest result: sums in another order round otherwise
 NOWHERE = -1
 
 
@@ -155,7 +152,8 @@ class Connector:
                 return self._connect_elementwise(node)
             if name in ("mm", "bmm") and len(node.refs) == 2:
                 return self._multiply(node)
-            makers = {"convolution": self._convolve, "addmm": self._multiply_constant, "mm": self._multiply_constant}
+            makers = {"convolution": self._convolve}
+            makers |= dict.fromkeys(("addmm", "mm", "bmm"), self._multiply_constant)
             makers |= dict.fromkeys(MEANS, self._average)
             makers |= {"_adaptive_avg_pool2d": self._average_windows, "sum": self._add_axes, "mean": self._add_axes}
             makers |= {"amax": self._maximize_axes, "max": self._maximize_axes}
@@ -166,7 +164,8 @@ class Connector:
                 return self._read_map(node)
         except UnfollowableError as e:
             name = node.refs[0].node.name if name == "getitem" else name
-            raise ModelError(f"{site}: torch's {FUNCTIONS.get(name, name)}, {e}") from None
+            name = f"conv{len(node.shape) - 2}d" if name == "convolution" else FUNCTIONS.get(name, name)
+            raise ModelError(f"{site}: torch's {name}, {e}") from None
         except NwError:
             raise
         except Exception as e:
@@ -206,9 +205,11 @@ class Connector:
         if is_training or mean is None:
             raise ModelError(f"{node.op.site}: {NO_STATISTICS}")
         source = self.look_up(x)
-        n, inner = x.node.shape[1], prod(x.node.shape[2:])
+        n_rows, n_channels, *after = x.node.shape  # more than one row if the module moves axes to that of the samples
+        n, inner = n_rows * n_channels, prod(after)
         scale = (1.0 if weight is None else weight.value.double()) / torch.sqrt(variance.value.double() + epsilon)
         shift = (0.0 if bias is None else bias.value.double()) - mean.value.double() * scale
+        scale, shift = scale.repeat(n_rows), shift.repeat(n_rows)
         operation = affine_operation(self.name_place(node), "BatchNorm", as_float32(scale), as_float32(shift))
         shape = source.shape if source.shape[0] == n else (n, inner) if inner > 1 else (n,)
         return Applied(operation, with_shape(source, shape), shape)
@@ -273,13 +274,17 @@ class Connector:
 
     def _average_windows(self, node: Node) -> Symbol:
         x = node.refs[0]
-        source = with_shape(self.look_up(x), tuple(x.node.shape[-3:]))
+        n_channels = prod(x.node.shape[:-2])
+        source = with_shape(self.look_up(x), (n_channels, *x.node.shape[-2:]))
         given = SimpleNamespace(output_size=tuple(node.shape[-2:]))
         operation = build_operation(torch.nn.AdaptiveAvgPool2d, given, self.name_place(node), source.shape)
-        return Applied(operation, source, tuple(node.shape[-3:]))
+        return Applied(operation, source, (n_channels, *given.output_size))
 
     def _average(self, node: Node) -> Symbol | None:
-        source, numbers, shape = self._window(node)
+        try:
+            source, numbers, shape = self._window(node)
+        except UnfollowableError:
+            return None
         leaves_out_padding = len(node.args) > 5 and not node.args[5] and any(numbers["padding"])
         if any(node.args[4:5]) or leaves_out_padding or any(node.args[6:]):
             return None
@@ -430,26 +435,42 @@ class Connector:
     # Maps with weights.
 
     def _multiply_constant(self, node: Node) -> Symbol | None:
-        """Return a product with constant weights on the right, for one row or for each."""
+        """Return a product with constant weights, on the right for one row or for each, or on the left."""
         x, weight = node.args[-2:]
+        if node.name != "addmm" and is_ref(weight) and not is_ref(x) and weight.node.shape[-1] > 1:
+            return self._multiply_columns(node, x.value, weight)
         if not is_ref(x) or is_ref(weight) or (node.name == "addmm" and is_ref(node.args[0])) or node.kwargs:
             return None
+        matrix = weight.value.squeeze(0) if node.name == "bmm" else weight.value
+        if matrix.ndim > 2:
+            return None
         bias = node.args[0].value if node.name == "addmm" else None
-        if bias is not None and bias.numel() != weight.value.shape[1]:
-            bias = bias.expand(weight.value.shape[1]) if bias.numel() == 1 else None
+        if bias is not None and bias.numel() != matrix.shape[1]:
+            bias = bias.expand(matrix.shape[1]) if bias.numel() == 1 else None
             if bias is None:
                 return None
-        rows, n_in = x.node.shape
-        given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
-        shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
+        rows, n_in = x.node.shape[-2:]
+        given = SimpleNamespace(weight=matrix.T, bias=None if bias is None else bias.reshape(-1))
+        shape, result = ((n_in,), (matrix.shape[1],)) if rows == 1 else ((rows, n_in), node.shape[-2:])
         operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape)
+        return operation.apply(with_shape(self.look_up(x), shape), result)
+
+    def _multiply_columns(self, node: Node, weight: torch.Tensor, x: Ref) -> Symbol:
+        """Return `weight @ x` as a convolution along the columns, whose kernel has one entry."""
+        matrices, n_columns = weight.reshape(-1, *weight.shape[-2:]), x.node.shape[-1]
+        given = SimpleNamespace(
+            weight=matrices.flatten(0, 1)[:, :, None], bias=None, groups=len(matrices), padding_mode="zeros",
+            kernel_size=(1,), stride=(1,), padding=(0,), dilation=(1,),
+        )  # fmt: skip
+        shape, result = (prod(x.node.shape[:-1]), n_columns), (prod(node.shape[:-1]), n_columns)
+        operation = build_operation(torch.nn.Conv1d, given, self.name_place(node), shape)
         return operation.apply(with_shape(self.look_up(x), shape), result)
 
     def _convolve(self, node: Node) -> Symbol | None:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
-        if not is_ref(x) or is_ref(weight) or x.node.shape[0] != 1:
+        if not is_ref(x) or is_ref(weight):
             return None
-        sizes = x.node.shape[2:]
+        n_rows, sizes = x.node.shape[0], x.node.shape[2:]  # each row is a group of channels of its own
         geometry = list(zip(sizes, weight.value.shape[2:], stride, padding, dilation, more, strict=True))
         kept = [
             k for k, (size, kernel, step, pad, *_) in enumerate(geometry) if (size, kernel, step, pad) != (1, 1, 1, 0)
@@ -461,17 +482,19 @@ class Connector:
         names = ("stride", "padding", "dilation", "output_padding")
         numbers = {n: tuple(v[k] for k in kept) for n, v in zip(names, (stride, padding, dilation, more), strict=True)}
         tensor = weight.value.reshape(*weight.value.shape[:2], *(weight.value.shape[2 + k] for k in kept))
+        tensor = tensor.repeat(n_rows, *[1] * (tensor.ndim - 1))
         given = SimpleNamespace(
-            weight=tensor, bias=None if bias is None else bias.value, groups=groups, padding_mode="zeros",
+            weight=tensor, bias=None if bias is None else bias.value.repeat(n_rows), groups=n_rows * groups,
+            padding_mode="zeros",
             kernel_size=tuple(tensor.shape[2:]), **numbers,
         )  # fmt: skip
         kinds = {
             (1, False): torch.nn.Conv1d, (2, False): torch.nn.Conv2d,
             (1, True): torch.nn.ConvTranspose1d, (2, True): torch.nn.ConvTranspose2d,
         }  # fmt: skip
-        shape = (x.node.shape[1], *(sizes[k] for k in kept))
+        shape = (n_rows * x.node.shape[1], *(sizes[k] for k in kept))
         operation = build_operation(kinds[len(kept), transposed], given, self.name_place(node), shape)
-        result = (node.shape[1], *(node.shape[2 + k] for k in kept))
+        result = (n_rows * node.shape[1], *(node.shape[2 + k] for k in kept))
         return operation.apply(with_shape(self.look_up(x), shape), result)
 
     def _multiply(self, node: Node) -> Symbol:
@@ -483,10 +506,7 @@ class Connector:
         return Applied(matmul_operation(self.name_place(node), left, right), both, drop_ones(node.shape))
 
     def _read_map(self, node: Node) -> Symbol:
-        """Return a linear map, whatever its name: it moves entries, does the same to every channel, or is a matrix.
-
-        It is read from the results on chosen inputs, which must explain the results on drawn inputs.
-        """
+        """Return a linear map, whatever its name."""
         x = node.refs[0].node
 
         def run(row: torch.Tensor) -> torch.Tensor:
@@ -496,62 +516,18 @@ class Connector:
                 raise self._refuse(node) from None
 
         with torch.no_grad():
-            shift = run(torch.zeros(x.size, dtype=torch.float64))
-            drawn = torch.randn(3, x.size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-            drawn[2] = drawn[0] - 3 * drawn[1]
-            wanted = torch.stack([run(row) - shift for row in drawn])
-            sums = wanted[0] - 3 * wanted[1]
-            scaled = [(run(scale * drawn[2]) - shift) / scale for scale in SCALES]
-            if not all(_are_equal(given, sums) for given in (wanted[2], *scaled)):
-                raise self._refuse(node)
-            for entries in _read_entries(lambda row: run(row) - shift, x.shape, node.shape):
-                sums = torch.zeros_like(wanted).index_add(1, entries.post, drawn[:, entries.pre] * entries.weight)
-                if _are_equal(sums, wanted):
-                    break
-            else:
-                raise self._refuse(node)
-        pre, post, weight = (v.numpy() for v in entries)
+            read = read_linear_map(run, x.shape, node.shape)
+        if read is None:
+            raise self._refuse(node)
+        (pre, post, weight), shift = (v.numpy() for v in read[:3]), read.shift.numpy()
         operation = sparse_operation(self.name_place(node), node.name, pre, post, weight.astype(np.float32))
         applied = Applied(operation, self.look_up(node.refs[0]), drop_ones(node.shape))
-        return self.scale(applied, 1, shift.numpy(), node)
-
-
-class Entries(NamedTuple):
-    """Entries of a matrix: `weight[i]` from input `pre[i]` to result `post[i]`."""
-
-    pre: torch.Tensor
-    post: torch.Tensor
-    weight: torch.Tensor
-
-
-def _read_entries(run: Callable, before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[Entries]:
-    """Yield what the linear map `run` of flat inputs may be: moved entries, a matrix for every channel, a matrix."""
-    n, n_results = prod(before), prod(after)
-    place = run(torch.arange(1, n + 1, dtype=torch.float64)).round().long()
-    post = torch.nonzero((place > 0) & (place <= n))[:, 0]
-    yield Entries(place[post] - 1, post, torch.ones(len(post), dtype=torch.float64))
-    for n_channels in {before[1] if len(before) > 2 and before[:2] == after[:2] else 1: 0, 1: 0}:
-        n_inner, n_outer = n // n_channels, n_results // n_channels
-        if n_inner * max(n_results, LEAST_RESULT) > MOST_PROBED:
-            raise UnfollowableError(f"which maps {list(before)} to {list(after)}, too large for a list of weights")
-        rows = []
-        for i in range(n_inner):
-            one = torch.zeros(n, dtype=torch.float64)
-            one[i] = 1
-            rows.append(run(one)[:n_outer].to_sparse())
-        matrix = torch.stack(rows).coalesce()
-        (pre, post), weight = matrix.indices(), matrix.values()
-        channel = torch.arange(n_channels)[:, None]
-        yield Entries((channel * n_inner + pre).ravel(), (channel * n_outer + post).ravel(), weight.repeat(n_channels))
+        return self.scale(applied, 1, shift, node)
 
 
 def _widen(value):
     """Return a constant in double precision, if it is a tensor of numbers."""
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-
-def _are_equal(given: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return bool(((given - wanted).abs() <= EQUAL * wanted.abs().max().clamp(min=1e-30)).all())
 
 
 def list_maps(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
