@@ -361,6 +361,69 @@ def test_convert_takes_linear_maps_of_any_name(name):
     assert_exact(Through(nn.Sequential(nn.ReLU(), Called(LINEAR[name]))), X, 2)
 
 
+VIEWS = {  # of images whose channels became samples
+    "bn": nn.BatchNorm2d(1),
+    "bn tokens": nn.Sequential(nn.Flatten(1, 2), nn.BatchNorm1d(4)),
+    "conv": nn.Conv2d(1, 2, 3, padding=1),
+    "strided": nn.Conv2d(1, 2, 3, 2, bias=False),
+    "transposed": nn.ConvTranspose2d(1, 2, 3),
+    "adaptive": nn.AdaptiveAvgPool2d(2),
+    "bilinear": nn.Upsample(scale_factor=2, mode="bilinear"),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_convert_maps_of_channels_as_samples(name):
+    view = VIEWS[name].eval()
+    torch.manual_seed(7)
+    for part in view.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+    middle = Called(lambda x: view(x.flatten(0, 1)[:, None]).reshape(len(x), -1))
+    assert_exact(Through(nn.Sequential(nn.ReLU(), middle)), X, 2)
+
+
+COLUMNS = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(8))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: COLUMNS[0] @ x.reshape(-1, 4, 16),
+        lambda x: COLUMNS[0] @ x.reshape(-1, 4, 16)[:, :, :1],
+        lambda x: COLUMNS @ x.reshape(-1, 1, 4, 16)[:, [0, 0, 0]],
+        lambda x: torch.einsum("oc,bchw->bohw", COLUMNS[0], x),
+        lambda x: x.reshape(-1, 16, 4) @ COLUMNS[0].T,
+        lambda x: torch.bmm(x.reshape(-1, 16, 4), COLUMNS[1].T.expand(len(x), 4, 2)),
+        lambda x: nn.functional.avg_pool3d(x[:, None], 2),
+    ],
+)
+def test_convert_products_with_constants_on_either_side(function):
+    assert_exact(Through(nn.Sequential(nn.ReLU(), Called(function))), X, 2)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_convert_maps_of_many_channels_are_read_from_one(size):
+    """Without padding in the mean: a rule has it for no chip, so it is read from results on chosen inputs."""
+    middle = nn.Sequential(nn.ReLU(), nn.AvgPool2d(3, 2, 1, count_include_pad=False), nn.Upsample(scale_factor=2))
+    net = nn.Sequential(nn.Conv2d(1, 24, 1), middle, nn.Flatten(), nn.LazyLinear(3))
+    x = torch.rand(6, 1, size, size, generator=torch.Generator().manual_seed(9))
+    net(x)
+    assert_exact(net, x, 2)
+
+
+def test_convert_names_the_shape_of_the_sample_that_does_not_go_through():
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), Called(lambda x: x.relu().squeeze()), nn.AvgPool2d(4), nn.Flatten(0))
+    with pytest.raises(nw.ModelError, match=r"calibration of shape \[1, 2, 6, 6\] does not go through"):
+        nw.convert(nn.Sequential(net, nn.Linear(5, 2)), X, 8)
+
+
+def test_convert_compares_whole_batches():
+    with pytest.raises(nw.ModelError, match="the output for a sample depends on the other samples of the batch"):
+        nw.convert(Through(Called(lambda x: x.relu() * (2 if len(x) > 2 else 1))), X, 8)
+
+
 class Squeezed(nn.Module):
     """A convolution of positive results, means over `axes`, `squeeze()`, a layer, and a linear map of all entries."""
 

@@ -210,9 +210,14 @@ RELUS = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Lin
 )
 def test_a_network_of_relus_is_pointed_to_convert(module, layout, shape):
     with pytest.raises(
-        nw.ModelError, match=r"a network of ReLUs, without spiking neurons, is converted by nw.convert\("
+        nw.ModelError, match=r"if it is a network of ReLUs without spiking neurons, convert it with nw.convert\("
     ):
         nw.from_torch(module, torch.rand(shape), layout)
+
+
+def test_an_lstm_over_all_steps_is_refused():
+    with pytest.raises(nw.ModelError, match="runs all steps of a torch.nn.LSTM at once; use torch.nn.LSTMCell in a loop"):
+        nw.from_torch(torch.nn.LSTM(4, 6, batch_first=True), torch.rand(2, 7, 4))
 
 
 class NormalizedByHand(torch.nn.Module):

@@ -117,7 +117,7 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
     example = samples[:1].cpu().clone()
     recorder = OperatorRecorder(example, paths, takes_choices=False)
     with disable_compile():
-        result = _run_module(plain, samples, lambda x: recorder.record(plain, example))
+        result = _run_module(plain, example, lambda _: recorder.record(plain, example))
     if recorder.reads:
         raise recorder.refuse_reading(recorder.reads[0])
     if not is_op(result):

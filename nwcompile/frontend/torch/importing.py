@@ -48,7 +48,7 @@ FEWEST_STEPS = 3  # of an example that is tried as it is: a result of fewer step
 REPEATED_STEPS = (MIN_STEPS, 24, 128)  # states behind states are all used, and repeat, after some steps only
 OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
 RELUS = (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Hardtanh)
-TO_CONVERT = "; a network of ReLUs, without spiking neurons, is converted by nw.convert(module, images)"
+TO_CONVERT = "; if it is a network of ReLUs without spiking neurons, convert it with nw.convert(module, images)"
 INPUT_NAMES = ("input", "x", "network_input")
 
 

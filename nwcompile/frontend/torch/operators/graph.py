@@ -137,7 +137,7 @@ class StepGraph:
     def initial_value(self, node: Node, delay: int) -> Any:
         """Return a node's value `delay` steps before the first one; 0 if the module does not use it."""
         value = find_first_value(node, delay)
-        return pytree.tree_map(torch.zeros_like, node.op.value) if value is None else value
+        return pytree.tree_map_only(torch.Tensor, torch.zeros_like, node.op.value) if value is None else value
 
 
 def is_ref(value) -> bool:

@@ -569,7 +569,7 @@ def compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) ->
     def find_value(ref: Ref):
         first = find_first_value(ref.node, delay + ref.delay)
         if first is None and (not depth or not ref.node.refs or ref.node in silent):
-            return pytree.tree_map(torch.zeros_like, ref.node.op.value)
+            return pytree.tree_map_only(torch.Tensor, torch.zeros_like, ref.node.op.value)
         return compute_before(ref.node, delay + ref.delay, silent, depth - 1) if first is None else first
 
     with torch.no_grad():

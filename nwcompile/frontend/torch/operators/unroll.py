@@ -57,6 +57,7 @@ NO_MAP = {  # what operators do that no weights can
     ),
     "native_layer_norm": NORM,
     "native_group_norm": NORM,
+    "mkldnn_rnn_layer": "runs all steps of a torch.nn.LSTM at once; use torch.nn.LSTMCell in a loop over the steps",
 }
 OF_MEANS = (  # maps that may be applied before a mean over the steps
     "addmm", "mm", "convolution", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "t", "transpose",
