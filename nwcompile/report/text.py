@@ -96,7 +96,7 @@ def verdict_parts(doc: dict) -> list[str]:
     chip = doc["chip"]
     name = chip["name"] if len(chip["name"]) <= MOST_NAME else f"{chip['name'][: MOST_NAME - 1]}…"
     board = f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
-    parts = [f"{fits} {name}: {fit['used']} of {fit['limit']} cores{board}"]
+    parts = [f"{fits} {name}: {grouped(fit['used'])} of {grouped(fit['limit'])} cores{board}"]
     if doc["host"] is not None and not doc["host"]["lands"]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nwcompile import __version__
 from nwcompile.families import load_parts
-from nwcompile.ir.shown import count_text, network_title
+from nwcompile.ir.shown import count_text, grouped, network_title
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.host import host_lines, host_text
 from nwcompile.report.html.data import page_data, render_within_limit
@@ -159,7 +159,7 @@ def _page_header(doc: dict) -> Markup:
 def _main_figures(doc: dict) -> Markup:
     """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
-    share, used = percent(cores["percent"]), f"{cores['used']} of\u00a0{cores['limit']}"
+    share, used = percent(cores["percent"]), f"{grouped(cores['used'])} of\u00a0{grouped(cores['limit'])}"
     tiles = [_tile("cores in use", used, f"{share} of all cores")]
     if time is not None:
         source = "simulated" if time["source"] == "measured" else "at least, by the floorline"
