@@ -14,6 +14,7 @@ import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
 from nwcompile.cli.outputs.terminal import wrap_page
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.errors import ERROR_PAGES
 from nwcompile.ir.run import COUNTERS
 from nwcompile.sim.accuracy import share_interval
@@ -257,6 +258,16 @@ def test_every_page_of_an_error_keeps_its_words_and_its_code(page):
     (wrapped,) = wrap_page(text.rstrip().split("\n"))
     assert wrapped.split() == text.split() and wrapped.split("```")[1::2] == text.split("```")[1::2]
     assert max(len(line) for part in wrapped.split("```")[::2] for line in part.splitlines()) <= 80
+
+
+def test_tables_set_thousands_of_integers_apart():
+    lines = format_table(("counter", "total"), [("synops", np.int64(2306312)), ("is known", True)]).splitlines()
+    assert lines[1].split("  ")[-1] == "2 306 312" and lines[2].split()[-1] == "True"
+
+
+def test_evaluate_says_by_what_each_network_was_simulated(command, folder):
+    _, out, _ = command("evaluate net.nwc --input data.npz")
+    assert out.splitlines()[0].endswith("simulated by")
 
 
 def test_simulate_names_the_counters_that_are_zero_below_the_others(command, folder):
