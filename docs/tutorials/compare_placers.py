@@ -86,12 +86,12 @@ table.round(2)
 # %% alt="Flits of the busiest link against step time with serial links, a point for each placer: they rise together."
 plt.figure(figsize=(7, 3.6))
 plt.scatter(table["busiest link"], table["us, serial links"])
-for placer, row in table.iterrows():
-    where = row["busiest link"], row["us, serial links"]
-    plt.annotate(placer, where, xytext=(5, 3), textcoords="offset points")
+upright = {"xytext": (2, 6), "textcoords": "offset points", "rotation": 60, "rotation_mode": "anchor"}
+for where, same in table.groupby(["busiest link", "us, serial links"]):
+    plt.annotate(", ".join(same.index), where, **upright)
 plt.xlabel("flits of the busiest link in a step")
 plt.ylabel("us per step, serial links")
-plt.margins(x=0.15)
+plt.margins(x=0.1, y=0.35)
 plt.tight_layout()
 
 # %% [markdown]

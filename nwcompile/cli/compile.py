@@ -30,7 +30,7 @@ def run(args: Namespace) -> int:
     folder = check_folder(args.output)
     program = compile_model(args)
     path = folder / "net.nwc"
-    doc = collect_report(program, predict(program))
+    doc = collect_report(program, predict(program), title=args.model)
     write_files({path: program.data, **render_files(doc, folder)})
     if args.json:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}

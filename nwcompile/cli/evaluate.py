@@ -62,7 +62,7 @@ def run(args: Namespace) -> int:
             (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", n_samples, notes[name])
             for name, part in result.items()
         ]
-        table = format_table(("network", "accuracy", "95 % interval", "samples", "on"), rows)
+        table = format_table(("network", "accuracy", "95 % interval", "samples", "simulated by"), rows)
         print_text(f"{table}\n\n{answer_rule(of_answers)}")
     warn_of_answers(of_answers, "the accuracy")
     return 0

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     accuracy = measure_accuracy(args, program, result, data)
     if trace_file is not None:
         write_trace(args, trace_file, program, data.x, "aligned")
-    doc = report(program, result, folder, accuracy, None, args.model_dt, seconds)
+    doc = report(program, result, folder, accuracy, None, args.model_dt, seconds, f"{args.program}{_input_text(args)}")
     if args.json:
         print(as_json({"report": str(folder / "report.json"), "trace": args.trace, **doc}))
     else:
@@ -73,6 +73,12 @@ def _read_samples(args: Namespace, program: Program) -> Data:
     if wrong := [flag for flag, value in given.items() if value is not None]:
         raise OptionError(f"--stream is one sample, and does not go with {', '.join(wrong)}")
     return read_stream(args.stream, program, args.model_dt)
+
+
+def _input_text(args: Namespace) -> str:
+    """Name the input in the title of a page: `, input x.npz`, or "" without one."""
+    name = args.input if args.stream is None else args.stream
+    return "" if name is None else f", input {name}"
 
 
 def choose_record(program: Program, samples, steps: int | None) -> str:
@@ -109,7 +115,8 @@ def run_diff(args: Namespace) -> int:
     before, after = figures
     doc = collect_diff(before, after, layers, source, args.gate or GATE, tolerance)
     if folder is not None:
-        reports = [collect_report(program, run) for program, run in zip(programs, runs, strict=True)]
+        title = f"{args.diff[0]} before, {args.diff[1]} after{_input_text(args)}"
+        reports = [collect_report(p, run, title=title) for p, run in zip(programs, runs, strict=True)]
         write_files(render_diff_files(doc, dict(zip(args.diff, reports, strict=True)), folder))
     if args.json:
         print(as_json(doc if folder is None else {"page": str(folder / "diff.html"), **doc}))

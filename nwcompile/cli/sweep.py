@@ -49,6 +49,7 @@ def run(args: Namespace) -> int:
             keep=None if args.keep == "none" else args.keep,
             on_start=progress.begin,
             on_point=progress,
+            title=f"{plan.model}{f', input {plan.input}' if isinstance(plan.input, str) else ''}",
         )
     except KeyboardInterrupt:
         progress.end()

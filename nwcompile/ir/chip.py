@@ -60,7 +60,7 @@ from nwcompile.ir.chip_sections import (
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
 from nwcompile.ir.resources import RESOURCES, Resource
-from nwcompile.ir.shown import count_text, format_lines
+from nwcompile.ir.shown import count_text, format_lines, grouped
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW4003"
@@ -116,7 +116,7 @@ class Chip:
         for resource in RESOURCES:
             largest = self.largest_limit(resource)
             what = resource.name if resource.name.endswith(resource.unit) else f"{resource.unit} of {resource.name}"
-            limits.append(f"any number of {what}" if largest is None else f"{largest} {what}")
+            limits.append(f"any number of {what}" if largest is None else f"{grouped(largest)} {what}")
         known = [
             f"{what} {'known' if is_known else 'not known'}"
             for what, is_known in (("times", self.gives_times), ("energies", self.has_energies))

@@ -23,7 +23,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.readout import Readout
 from nwcompile.ir.schedule import Schedule
-from nwcompile.ir.shown import count_text, format_lines
+from nwcompile.ir.shown import count_text, format_lines, grouped
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW7001"
@@ -93,7 +93,7 @@ class Program:
         network, mapping = self.network, self.mapping
         n_neurons = count_text(count_neurons(network), "neuron")
         head = f"Program for {self.chip.name}: {count_text(len(network.layers), 'layer')}, {n_neurons} on "
-        head += f"{mapping.n_cores} of {count_text(self.chip.n_cores, 'core')}"
+        head += f"{grouped(mapping.n_cores)} of {count_text(self.chip.n_cores, 'core')}"
         rows = [
             f"{self.schedule.execution}, depth {self.schedule.depth}",
             f"{count_text(self.axons.n_axons, 'axon')}, "

@@ -46,8 +46,8 @@ def wrap_lines(lines: Iterable[str]) -> list[str]:
 
 
 def count_text(n: int, noun: str) -> str:
-    """Return a count with its noun: `1 core`, `17 cores`."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    """Return a count with its noun: `1 core`, `17 904 cores`."""
+    return f"{grouped(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def network_title(n_layers: int, n_neurons: int, chip: str) -> str:

@@ -31,27 +31,30 @@ __all__ = ["format_json", "plot_floorline", "render_diff_files", "render_files",
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
 
-@checked("path", "model_dt", "wall_seconds")
+@checked("path", "model_dt", "wall_seconds", "title")
 def report(
     program: Program,
     run: Run,
-    path: Path | str,
+    path: Path | str | None = None,
     accuracy: float | dict | None = None,
     crosscheck=None,
     model_dt: float | None = None,
     wall_seconds: float | None = None,
+    title: str | None = None,
 ) -> dict:
-    """Write `path`/report.json and `path`/report.html, and return the content of report.json.
+    """Return the content of report.json; with a `path`, write `path`/report.json and `path`/report.html.
 
     `accuracy`: the chip's, 0..1, or {"float": ..., "chip": ..., "n_samples": ...}; with n_samples the report has 95 %
     intervals. `crosscheck`: the result of `nwcompile.crosscheck`. `model_dt`: seconds per step of the model, and
-    `wall_seconds`: the duration of the simulation, for the real-time factors.
+    `wall_seconds`: the duration of the simulation, for the real-time factors. `title`: names of model and input, which
+    the page's title begins with.
     Membrane updates are counted only in runs with `record="all"`. Raises ArtifactError if the folder cannot be written
     (then nothing is written), and ModelError if `run` is not a run of `program`.
     """
-    seconds = (None if s is None else float(s) for s in (model_dt, wall_seconds))
-    doc = collect_report(program, run, accuracy, crosscheck, *seconds)
-    write_files(render_files(doc, path))
+    model_dt, wall_seconds = (None if s is None else float(s) for s in (model_dt, wall_seconds))
+    doc = collect_report(program, run, accuracy, crosscheck, model_dt, wall_seconds, title)
+    if path is not None:
+        write_files(render_files(doc, path))
     return doc
 
 
@@ -81,9 +84,10 @@ class _Callable(ModuleType):
     """This module, callable, so that the public name `nwcompile.report` is both the package and the function."""
 
     def __call__(
-        self, program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
-    ) -> dict:
-        return report(program, run, path, accuracy, crosscheck, model_dt, wall_seconds)
+        self, program: Program, run: Run, path=None, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None,
+        title=None,
+    ) -> dict:  # fmt: skip
+        return report(program, run, path, accuracy, crosscheck, model_dt, wall_seconds, title)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -102,7 +102,9 @@ def _format_worse(doc: dict, name: str) -> str:
 
 
 def _change_text(percent: float | None) -> str:
-    """Format a change in percent; a change below 0.05 % is shown with one significant digit."""
+    """Format a change in percent, above +100 % as a factor, `x8.0`; below 0.05 % it has one significant digit."""
     if percent is None:
         return "–"
+    if percent > 100:
+        return f"x{1 + percent / 100:.1f}"
     return f"{percent:+.1f} %" if percent == 0 or abs(percent) >= 0.05 else f"{percent:+.1g} %"

@@ -1,5 +1,7 @@
 """Tables of report.html. On a narrow page each table scrolls in its own box."""
 
+import re
+
 from nwcompile.ir.shown import count_text
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import binding_text, figure_text, percent, resource_name, with_unit
@@ -14,6 +16,7 @@ LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c
 LINKS = "#364fc7"  # The color of the links' share of the time, unlike any color of LAYERS.
 OTHERS = "#6b5b4b"  # The color of all layers that have no color of their own.
 BARRIER = "#aab2bc"  # Gray, as no layer works during the barrier.
+LAST_UNIT = re.compile(r"(?<=\d) (?=[a-z]+$)")  # The space of `21 of 24 bits`.
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
 
@@ -21,14 +24,15 @@ ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run
 def html_table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
     """Build a table. `columns`: (heading, "left" | "right" | "name"); cells are text, markup, or None for empty.
 
-    `foot`: a row that stays last when the others are sorted.
+    `foot`: a row that stays last when the others are sorted. No line breaks between a number and the last word.
     """
     shown = {"left": "left", "name": "left name", "right": None}
     sides = [side for _, side in columns]
     head = [tag("th", heading, class_="left" if side != "right" else None, scope="col") for heading, side in columns]
 
     def line(row: list[object]) -> Markup:
-        return tag("tr", *(tag("td", cell, class_=shown[side]) for side, cell in zip(sides, row, strict=True)))
+        kept = (cell if isinstance(cell, Markup | None) else LAST_UNIT.sub("\u00a0", str(cell)) for cell in row)
+        return tag("tr", *(tag("td", cell, class_=shown[side]) for side, cell in zip(sides, kept, strict=True)))
 
     parts = tag("thead", tag("tr", *head)), tag("tbody", *map(line, rows))
     return tag("div", tag("table", *parts, None if foot is None else tag("tfoot", line(foot))), class_="table")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import ceil, floor, frexp, log10
 
-from nwcompile.ir.shown import grouped, number
+from nwcompile.ir.shown import grouped
 
 HEADINGS = ("layer", "state", "unit", "scale", "width", "used", "enough", "beyond it")
 N_LEFT = 3  # Columns of names and units are left-aligned.
@@ -75,7 +75,7 @@ def _list_parameters(parameters: Iterable[dict]) -> str:
 
 def _describe_table(table: dict) -> str:
     """Describe a table: its function, its range, and its error."""
-    low, high, first, last = (number(table[name]) for name in ("low", "high", "first", "last"))
+    low, high, first, last = (grouped(table[name]) for name in ("low", "high", "first", "last"))
     is_whole = table["bounds"] == "proved" and (low, high) == (first, last)
     rule = "" if is_whole else f"; what lies outside {first}..{last} counts as the nearer end"
     error, units = _round_up(table["error"]), _round_up(table["error_units"])
@@ -90,7 +90,7 @@ def _round_up(x: float) -> str:
     if x <= 0:
         return "0"
     last = 10.0 ** (floor(log10(x)) - 2)
-    return number(ceil(x / last) * last)
+    return grouped(ceil(x / last) * last)
 
 
 def signed_bits(largest: int) -> int:

@@ -2,7 +2,7 @@
 
 import re
 
-from nwcompile.ir.shown import grouped, number
+from nwcompile.ir.shown import grouped
 from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import html_table
@@ -100,7 +100,7 @@ def _change_text(before: str | None, after: str | None) -> str:
 
 
 def _format_span(value) -> str:
-    return f"{number(value[0])}..{number(value[1])}" if isinstance(value, list) else number(value)
+    return f"{grouped(value[0])}..{grouped(value[1])}" if isinstance(value, list) else grouped(value)
 
 
 def _format_bits(entry: dict, state: str) -> str:

@@ -96,7 +96,7 @@ def verdict_parts(doc: dict) -> list[str]:
     chip = doc["chip"]
     name = chip["name"] if len(chip["name"]) <= MOST_NAME else f"{chip['name'][: MOST_NAME - 1]}…"
     board = f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
-    parts = [f"{fits} {name}: {fit['used']} of {fit['limit']} cores{board}"]
+    parts = [f"{fits} {name}: {grouped(fit['used'])} of {grouped(fit['limit'])} cores{board}"]
     if doc["host"] is not None and not doc["host"]["lands"]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
@@ -128,7 +128,7 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         rows.append(["advice", advice["text"]])
     if b is not None:
         cause = bottleneck_text(b).replace("-bound", "", 1)
-        rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
+        rows.append(["bound by", f"{cause}; {share_text(b)}"])
     if b is not None and doc["explanation"]["tried_cores"] and weighs_cores(doc["provenance"].get("options", {})):
         rows.append(["cores", CORES_RULE])
     if fewest is not None:
@@ -239,6 +239,11 @@ def bottleneck_text(b: dict) -> str:
     """Format `memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
     place = place_text(b)
     return f"{b['kind']}-bound" + (f": {place}" if place else "")
+
+
+def share_text(b: dict) -> str:
+    """Say how much of the step a bottleneck takes: `memory alone takes 49.7 % of the step`, without its other work."""
+    return f"{b['kind'] + ' alone takes ' if place_text(b) else ''}{percent(b['share_percent'])} of the step"
 
 
 def place_text(b: dict) -> str:

@@ -8,7 +8,7 @@ from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Basis, Run
-from nwcompile.ir.shown import number, round_figure
+from nwcompile.ir.shown import grouped, round_figure
 
 TIMES = ("step_us", "sample_us", "edp_nj_us", "least_step_us", "least_edp_nj_us", "power_mw")
 ENERGIES = ("sample_nj", "edp_nj_us", "least_sample_nj", "least_edp_nj_us", "power_mw")
@@ -23,9 +23,9 @@ def find_bases(row: dict, name: str) -> list[str]:
 def format_cell(row: dict, name: str) -> str:
     """Format a value of a row, with the digits that its basis allows; an empty text if it has none."""
     value, bases = row.get(name), find_bases(row, name)
-    if not isinstance(value, float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
-    return number(round_figure(value, weakest_basis(bases)))
+    return grouped(round_figure(value, weakest_basis(bases)))
 
 
 def collect_figures(program: Program, run: Run) -> dict:

@@ -84,6 +84,13 @@ def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
     assert diff_verdict(doc) == "worse: cores no longer known; better: step time -8.0 %, energy per sample -0.04 %"
 
 
+def test_diff_says_a_growth_above_a_hundred_percent_as_a_factor():
+    change = {"cores": 700.0, "hops_per_step": 100.0}
+    doc = {"worse": list(change), "change_percent": change, "tolerance_percent": 0, "gate": list(change),
+           "after": {"cores": 8, "hops_per_step": 2}}  # fmt: skip
+    assert diff_verdict(doc) == "worse: cores x8.0, hops per step +100.0 %"
+
+
 def test_diff_says_better_where_every_figure_is():
     doc = {"worse": [], "change_percent": {"step_us": -8.0, "cores": -50.0}, "tolerance_percent": 0}
     assert diff_verdict({**doc, "gate": ["step_us", "cores"]}) == "better: step time -8.0 %, cores -50.0 %"
@@ -119,6 +126,8 @@ def test_cli_diff_writes_both_runs_side_by_side(command, one_core):
         steps = [report["time"]["step_us"] for report in doc["reports"].values()]
         assert steps == pytest.approx([doc["before"]["step_us"], doc["after"]["step_us"]])
         page = Path("both/diff.html").read_text()
+        told = "one.nwc before, net.nwc after" + (", input data.npz" if flags else "")
+        assert f"<title>{told}: 2 layers of " in page and f"<h1>{told}: 2 layers of " in page
         assert "before: one.nwc" in page and "after: net.nwc" in page and page.count('class="data">') == 2
         scales = re.findall('<span class="hottest">(.*?)</span>', page)
         assert scales[:2] == scales[2:]

@@ -1,6 +1,7 @@
 """`nwcompile sweep`: what it prints, keeps and returns, and one sentence for a plan that is wrong."""
 
 import json
+import re
 
 import pytest
 
@@ -44,7 +45,11 @@ def test_sweep_prints_the_best_and_where_all_lies(plan, folder, command):
     assert lines[-2:] == ["table: made/sweep.jsonl", "page:  made/sweep.html"]
     assert err.splitlines()[0] == "0 of 4 points, computing"
     assert err.splitlines()[-1].startswith("4 of 4 points, 0:0") and err.endswith("0:00 left\n")
-    assert (folder / "made" / "sweep.html").is_file() and list((folder / "made" / "points").iterdir())
+    page = (folder / "made" / "sweep.html").read_text()
+    title = re.search("<title>(.*?)</title>", page)
+    assert title is not None
+    assert re.fullmatch(r"sweep of \S+, input \S+: \d layers? of \d+ neurons on \w+", title[1]), title[1]
+    assert list((folder / "made" / "points").iterdir())
     code, out, err = command("sweep plan.toml -o made --json")
     doc = json.loads(out)
     assert (code, err, doc["n_computed"], len(doc["rows"])) == (0, "", 0, 4)

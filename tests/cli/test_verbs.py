@@ -14,6 +14,7 @@ import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
 from nwcompile.cli.outputs.terminal import wrap_page
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.errors import ERROR_PAGES
 from nwcompile.ir.run import COUNTERS
 from nwcompile.sim.accuracy import share_interval
@@ -259,9 +260,20 @@ def test_every_page_of_an_error_keeps_its_words_and_its_code(page):
     assert max(len(line) for part in wrapped.split("```")[::2] for line in part.splitlines()) <= 80
 
 
+def test_tables_set_thousands_of_integers_apart():
+    lines = format_table(("counter", "total"), [("synops", np.int64(2306312)), ("is known", True)]).splitlines()
+    assert lines[1].split("  ")[-1] == "2 306 312" and lines[2].split()[-1] == "True"
+
+
+def test_evaluate_says_by_what_each_network_was_simulated(command, folder):
+    _, out, _ = command("evaluate net.nwc --input data.npz")
+    assert out.splitlines()[0].endswith("simulated by")
+
+
 def test_simulate_names_the_counters_that_are_zero_below_the_others(command, folder):
     code, out, _ = command("simulate net.nwc --input data.npz")
     table, zero = out.split("\n\n")[2].split("\nzero: ")
-    names = [line.split()[0] for line in table.splitlines()[1:]]
-    assert code == 0 and "synops" in names and "messages_io," in zero.split()
-    assert sorted([*names, *zero.replace(",", "").split()]) == sorted(COUNTERS)
+    names = [line.partition("  ")[0] for line in table.splitlines()[1:]]
+    absent = " ".join(zero.split()).split(", ")
+    assert code == 0 and "synops" in names and "messages io" in absent
+    assert sorted([*names, *absent]) == sorted(name.replace("_", " ") for name in COUNTERS)

@@ -56,7 +56,9 @@ def test_repr_of_a_run_gives_counts_and_leaves_out_what_is_not_known():
 def test_repr_of_a_chip_gives_its_limits():
     lines = repr(nw.Chip.load("loihi1")).splitlines()
     assert lines[0] == "Chip loihi1: 128 cores, 8 x 4 routers with 4 each, mesh"
-    assert lines[2] == ("  a core: 1024 neurons, 4096 fan-in axons, 4096 fan-out axons, 1048576 bits of synapse memory")
+    assert lines[2] == (
+        "  a core: 1 024 neurons, 4 096 fan-in axons, 4 096 fan-out axons, 1 048 576 bits of synapse memory"
+    )
     assert "any number of fan-in axons" in repr(nw.Chip.load("ladderbus"))
 
 

@@ -94,7 +94,7 @@ def test_notebooks_show_the_cores_of_a_mapping(program):
 def test_notebooks_show_a_chip_with_the_source_of_each_figure():
     chip = nw.Chip.load("loihi1")
     html = chip._repr_html_()
-    assert '<td class="left">neurons per core</td><td class="left">1\u00a0024 neurons</td>' in html
+    assert '<td class="left">neurons per core</td><td class="left">1\u00a0024\u00a0neurons</td>' in html
     assert f'title="core.max_neurons: {escape(chip.source_of("core.max_neurons"))}">published</span>' in html
     assert ">+4 to +7\u00a0% on Quartz MNIST, against silicon</td>" in html
     assert "any number" in nw.Chip.load("ladderbus")._repr_html_()

@@ -116,7 +116,7 @@ def test_every_state_and_every_table_of_a_program_is_shown():
         "fc1 saturates",
         "layer fc1: program eif of 282 instructions; parameters: membrane base, a; dimensionless rho",
         "layer fc1: exp(v / 0.5) is a table of 256 entries for v of -11..1.77 (seen; what lies outside 0.186..1.77 "
-        "counts as the nearer end), wrong by at most 0.00931 (1530 units)",
+        "counts as the nearer end), wrong by at most 0.00931 (1 530 units)",
     ]
     page = render_html(doc)
     assert "Q5.18</td>" in page and "never, proved</td>" in page and "wrong by at most 0.00931" in page

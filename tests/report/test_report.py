@@ -20,10 +20,11 @@ from tests.made.nets import conv_net, dense_net, float_net
 from tests.made.programs import chip_without, run_of, spread, three_cores
 
 KEYS = [
-    "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "time_basis", "bottleneck",
-    "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "board", "events_per_sample",
-    "neurobench", "multi_spike", "multicast", "io", "host", "dropped", "bus", "layers", "cores", "links", "traffic",
-    "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance", "explanation",
+    "verdict", "verdict_rows", "report_schema", "title", "fits", "chip", "run", "fit", "time", "time_basis",
+    "bottleneck", "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "board",
+    "events_per_sample", "neurobench", "multi_spike", "multicast", "io", "host", "dropped", "bus", "layers", "cores",
+    "links", "traffic", "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
+    "explanation",
 ]  # fmt: skip
 
 
@@ -37,6 +38,19 @@ def test_report_writes_both_files(tmp_path):
     assert written == json.loads(json.dumps(doc))
     assert list(written) == KEYS
     assert written["report_schema"] == 1
+
+
+def test_report_without_a_path_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    doc = nw.report(three_cores(), run_of(three_cores()))
+    assert doc["verdict"].startswith("fits small") and list(tmp_path.iterdir()) == []
+
+
+def test_report_page_begins_with_its_title(tmp_path):
+    nw.report(three_cores(), run_of(three_cores()), tmp_path, title="net & co, input x.npz")
+    page = (tmp_path / "report.html").read_text()
+    named = "net &amp; co, input x.npz: 2 layers of "
+    assert f"<title>{named}" in page and f"<h1>{named}" in page and "on small" in page.partition("</h1>")[0]
 
 
 def test_report_of_steps_that_take_no_time_has_no_rate(tmp_path):

@@ -68,7 +68,7 @@ def test_verdict_without_measured_times_gives_the_bound():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     program = three_cores(chip)
     doc = collect_report(program, run_of(program, "reference"), 0.9)
-    assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
+    assert ["bound by", "memory: out on core 2, receive; memory alone takes 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
         "fits small: 3 of 12 cores; at least 0.42 us per step (assumed), memory-bound; 6.4 nJ per sample (assumed), "
         "cores only; accuracy 90.0 %; advice: "
@@ -91,7 +91,8 @@ def test_verdict_names_the_link_that_bounds_the_step():
     doc = collect_report(three_cores(), run_of(three_cores()))
     link = {"kind": "traffic", "core": None, "unit": None, "layer": None, "link": "(1, 0) E", "share_percent": 60.0}
     assert "), traffic-bound; " in format_verdict(doc | {"bottleneck": link})
-    assert ["bound by", "traffic: link (1, 0) E; 60.0 % of the step"] in verdict_rows(doc | {"bottleneck": link})
+    said = "traffic: link (1, 0) E; traffic alone takes 60.0 % of the step"
+    assert ["bound by", said] in verdict_rows(doc | {"bottleneck": link})
     assert bottleneck_text(link | {"kind": "barrier", "link": None}) == "barrier-bound"
 
 

@@ -2,25 +2,30 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.shown import count_text, grouped
 from nwcompile.report.text import fold_table
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format rows under a header; numbers are right-aligned, texts left-aligned."""
-    lines = [list(header), *([str(cell) for cell in row] for row in rows)]
+    lines = [list(header), *([_cell_text(cell) for cell in row] for row in rows)]
     right = [len(lines) > 1 and all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]
     return "\n".join(fold_table(lines, right))
 
 
+def _cell_text(cell: object) -> str:
+    return grouped(int(cell)) if isinstance(cell, Integral) and not isinstance(cell, bool) else str(cell)
+
+
 def format_counters(totals: Mapping[str, float], n_samples: int) -> str:
     """Format the counters of a run as a table without those that are zero, which a line below it names."""
-    rows = [(name, total, f"{total / n_samples:.1f}") for name, total in totals.items() if total]
-    zero = [name for name, total in totals.items() if not total]
+    rows = [(name.replace("_", " "), total, grouped(total / n_samples)) for name, total in totals.items() if total]
+    zero = [name.replace("_", " ") for name, total in totals.items() if not total]
     columns = ("counter", "total", "per sample")[: 2 if n_samples == 1 else 3]
     table = format_table(columns, [row[: len(columns)] for row in rows])
     return table + (f"\nzero: {', '.join(zero)}" if zero else "")
@@ -43,7 +48,7 @@ def format_ranges(indices: Iterable[int]) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit()
+    return text.replace(",", "").replace(" ", "").replace(".", "", 1).lstrip("-").isdigit()
 
 
 def core_rows(program: Program) -> list[dict]:

@@ -7,7 +7,7 @@ from nwcompile.families.segmented_bus.chip import slot_cycles
 from nwcompile.families.segmented_bus.cost import bus_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.ir.shown import grouped, number
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import bar, html_table
 from nwcompile.report.text import percent
@@ -51,14 +51,14 @@ def collect(program: Program, run: Run) -> dict | None:
 
 def bus_text(bus: dict) -> list[str]:
     """Two sentences: the length of the schedule and its cause, and the transfers that waited."""
-    longest = "" if bus["slots_longest_step"] is None else f" (longest {number(bus['slots_longest_step'])})"
+    longest = "" if bus["slots_longest_step"] is None else f" (longest {grouped(bus['slots_longest_step'])})"
     part = "" if bus["schedule_percent"] is None else f", {percent(bus['schedule_percent'])} of the time"
     busiest = bus["busiest_segment"]
     crowded = "" if busiest is None else f"; busiest {busiest['segment']}, in use {percent(busiest['use_percent'])}"
     return [
-        f"bus: {number(bus['slots_per_step'])} slots of {number(bus['slot_ns'])} ns per step{longest}{part}; at least "
-        f"{number(bus['least_slots_per_step'])} by {bus['least_slots_by']}; lanes in use {number(bus['lanes_mean'])} "
-        f"of {bus['lanes']}, at most {bus['lanes_peak']}",
+        f"bus: {grouped(bus['slots_per_step'])} slots of {grouped(bus['slot_ns'])} ns per step{longest}{part}; at "
+        f"least {grouped(bus['least_slots_per_step'])} by {bus['least_slots_by']}; lanes in use "
+        f"{grouped(bus['lanes_mean'])} of {bus['lanes']}, at most {bus['lanes_peak']}",
         f"transfers: {grouped(bus['transfers_per_step'])} per step, {percent(bus['waited_percent'])} waited for a "
         f"slot, {percent(bus['conflict_percent'])} because paths crossed{crowded}; at most {bus['queue_peak']} of "
         f"{bus['queue_places']} places of a core's queue taken",
@@ -68,6 +68,6 @@ def bus_text(bus: dict) -> list[str]:
 def card(bus: dict) -> Markup:
     """Render the sentences and the busiest segments."""
     rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
-    cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
+    cells = [[r["segment"], grouped(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
     columns = [("segment", "name"), ("transfers per step", "right"), ("of its lanes' slots", "left")]
     return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])

@@ -32,8 +32,8 @@ def render_diff(doc: dict, reports: dict[str, dict]) -> str:
     names = list(reports) if len(reports) > 1 else list(reports) * 2
     docs = [reports[name] for name in names]
     chips = dict.fromkeys(report["chip"]["name"] for report in docs)
-    line = f"{run_title(docs[0], ' and '.join(chips))}: {names[0]} before, {names[1]} after; {doc['source']}"
-    header = tag("header", page_title(line), tag("p", diff_verdict(doc), class_="verdict"),
+    title = run_title(docs[0], " and ".join(chips))
+    header = tag("header", page_title(f"{title}; {doc['source']}"), tag("p", diff_verdict(doc), class_="verdict"),
                  class_=None if doc["ok"] else "bad")  # fmt: skip
     hottest = [_hottest_value(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),
                _hottest_value(docs, lambda report: [link["flits_per_step"] for link in report["links"]])]  # fmt: skip
@@ -50,7 +50,7 @@ def render_diff(doc: dict, reports: dict[str, dict]) -> str:
         sides = [tag("div", *marks, page_data(report), class_="run column", data_name=side)
                  for side, marks, report in zip(SIDES, drawn, docs, strict=True)]  # fmt: skip
         main = tag("main", header, tables, step_bar(docs), card_row(*sides))
-        return whole_page(f"{names[0]} and {names[1]}: report of nwcompile", main)
+        return whole_page(f"{title}: report of nwcompile", main)
 
     return render_within_limit(page, docs)
 

@@ -2,7 +2,7 @@
 
 from math import isqrt
 
-from nwcompile.ir.shown import grouped, number, round_figure
+from nwcompile.ir.shown import grouped, round_figure
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import basis_text, figure_text, percent
 
@@ -143,7 +143,7 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     squares = []
     for (x, y), carried in local.items():
         cx, cy = grid.center(x, y)
-        lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits per step" for kind, flits in carried)]
+        lines = [f"{place} ({x}, {y})", *(f"{kind}: {grouped(flits)} flits per step" for kind, flits in carried)]
         corner, fill = ({"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest))
         title = tag("title", "\n".join(lines))
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
@@ -176,7 +176,7 @@ def _draw_arrow(grid: Grid, size: float, thick: float, link: dict, hottest: floa
     barbs = at(neck, low - 0.4 * thick), at(end, middle), at(neck, high + 0.4 * thick)
     outline = [at(start, low), at(neck, low), *barbs, at(neck, high), at(start, high)]
     flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
-    about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits per step"
+    about = f"link ({link['x']}, {link['y']}) {link['kind']}: {grouped(flits)} flits per step"
     about += f", {percent(100 * part)} of the busiest"
     return tag("path", tag("title", about), d=_closed_path(outline), fill=heat(part))
 
@@ -196,7 +196,7 @@ def _draw_segment(grid: Grid, size: float, thick: float, link: dict, hottest: fl
     """Draw a segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / hottest
-    about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers per step, "
+    about = f"segment {link['x']}-{link['x'] + 1}: {grouped(link['flits_per_step'])} transfers per step, "
     about += f"{percent(100 * part)} of the busiest link"
     corner, width = {"x": cx + size / 2 + 1, "y": cy - thick}, max(grid.pitch - size - 2, 0.5)
     return tag("rect", tag("title", about), **corner, width=width, height=2 * thick, fill=heat(part))

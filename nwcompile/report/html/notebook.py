@@ -14,7 +14,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES, Resource
 from nwcompile.ir.run import Basis, Run
-from nwcompile.ir.shown import count_text, format_figure, grouped, number
+from nwcompile.ir.shown import count_text, format_figure, grouped
 from nwcompile.report.html.maps import Grid, draw_cores, heat_legend
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, keep_names, tag
@@ -72,7 +72,7 @@ def html_of_run(run: Run) -> str:
     """Render the first line of a run's repr, the spikes of every layer, and time and energy if known."""
     columns = [("layer", "left"), ("neurons", "right"), ("spikes", "right"), ("spikes per neuron and step", "right")]
     rows: list[list[object]] = [
-        [row["layer"], grouped(row["neurons"]), grouped(row["spikes"]), number(row["spikes_per_neuron_and_step"])]
+        [row["layer"], grouped(row["neurons"]), grouped(row["spikes"]), grouped(row["spikes_per_neuron_and_step"])]
         for row in run.layer_rows()
     ]
     took = None if run.seconds is None else tag("p", f"time: {format_figure(run.seconds * 1e6, 'us', run.time_basis)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nwcompile import __version__
 from nwcompile.families import load_parts
-from nwcompile.ir.shown import count_text, network_title
+from nwcompile.ir.shown import count_text, grouped, network_title
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.host import host_lines, host_text
 from nwcompile.report.html.data import page_data, render_within_limit
@@ -24,6 +24,7 @@ from nwcompile.report.text import (
     percent,
     place_text,
     real_time_text,
+    share_text,
     unknown_lines,
 )
 
@@ -50,8 +51,9 @@ def page_title(what: str) -> Markup:
 
 
 def run_title(doc: dict, chip: str) -> str:
-    """Name a run's network and its chip."""
-    return network_title(len(doc["layers"]), sum(layer["neurons"] for layer in doc["layers"]), chip)
+    """Name a run's model and input, if they are known, its network and its chip."""
+    title = network_title(len(doc["layers"]), sum(layer["neurons"] for layer in doc["layers"]), chip)
+    return title if doc.get("title") is None else f"{doc['title']}: {title}"
 
 
 def render_html(doc: dict) -> str:
@@ -157,7 +159,7 @@ def _page_header(doc: dict) -> Markup:
 def _main_figures(doc: dict) -> Markup:
     """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
-    share, used = percent(cores["percent"]), f"{cores['used']} of\u00a0{cores['limit']}"
+    share, used = percent(cores["percent"]), f"{grouped(cores['used'])} of\u00a0{grouped(cores['limit'])}"
     tiles = [_tile("cores in use", used, f"{share} of all cores")]
     if time is not None:
         source = "simulated" if time["source"] == "measured" else "at least, by the floorline"
@@ -176,9 +178,9 @@ def _main_figures(doc: dict) -> Markup:
                 "no step takes any" if per_second is None else figure_text(doc, per_second, "samples per second"),
             )
         )
-        share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
+        b = doc["bottleneck"]
         where = place_text(b) or "every step waits for it"
-        tiles.append(_tile("bound by", b["kind"], f"{share} of the step; {where}"))
+        tiles.append(_tile("bound by", b["kind"], f"{share_text(b)}; {where}"))
     elif doc["chip"].get("pool_step_us") is not None:
         step = figure_text(doc, doc["chip"]["pool_step_us"], "us")
         tiles.append(_tile("time per step", step, f"{basis_text(doc, 'us')}; mean"))
@@ -239,8 +241,8 @@ def _basis_sentence(doc: dict) -> str:
 def _times_card(doc: dict) -> Markup:
     tight = doc["time"]["tightness_percent"]
     about = (
-        "The bar: the layers whose work fills the busiest core of each step, the links, and the barrier. The table: no "
-        "step can be shorter than the bound."
+        "The bar: each layer's work of every kind on the busiest core of each step (“bound by” counts one kind alone), "
+        "the links, and the barrier. The table: no step can be shorter than the bound."
     )
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."

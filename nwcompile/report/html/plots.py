@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import ceil, floor, log10
 from typing import Any
 
-from nwcompile.ir.shown import grouped, number
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import bottleneck_text, figure_text
 
@@ -206,7 +206,7 @@ def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *
     grid = []
     for v in y_axis.ticks():
         grid.append(tag("path", d=f"M{x_axis.start} {y_axis.at(v):.1f}H{x_axis.end}", class_="grid-line"))
-        grid.append(tag("text", number(v), x=x_axis.start - 8, y=y_axis.at(v) + 4, class_="axis end"))
+        grid.append(tag("text", grouped(v), x=x_axis.start - 8, y=y_axis.at(v) + 4, class_="axis end"))
     for i, v in enumerate(x_axis.ticks()):
         grid.append(tag("path", d=f"M{x_axis.at(v):.1f} {y_axis.start}V{y_axis.end}", class_="grid-line"))
         side = "axis middle every-other" if i % 2 else "axis middle"

@@ -1,6 +1,6 @@
 """Profile tables: cards of report.html about a profiled run: core phases, messages and links, critical paths."""
 
-from nwcompile.ir.shown import grouped, number, round_figure
+from nwcompile.ir.shown import grouped, round_figure
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import PARTS, PHASES, latency_text, percent, sender_text
@@ -49,8 +49,8 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
     latencies = html_table(
         [("messages", "name"), *((rank, "right") for rank in ranks)],
         [
-            [f"cycles of {number(ns)} ns", *(grouped(latency[rank]) for rank in ranks)],
-            ["us", *(number(round_figure(latency[rank] * ns / 1000, basis)) for rank in ranks)],
+            [f"cycles of {grouped(ns)} ns", *(grouped(latency[rank]) for rank in ranks)],
+            ["us", *(grouped(round_figure(latency[rank] * ns / 1000, basis)) for rank in ranks)],
         ],
     )
     room = profile["buffer_flits"]
@@ -59,7 +59,7 @@ def message_tables(profile: dict, basis: str | None) -> Markup:
     rows: list[list[object]] = []
     for r in profile["congested_links"]:
         flits, longest, peak = (grouped(r[key]) for key in ("flits", "flits_max_step", "peak_flits"))
-        rows.append([r["link"], flits, longest, number(r["mean_flits"]), peak])
+        rows.append([r["link"], flits, longest, grouped(r["mean_flits"]), peak])
     total = tag("p", f"{grouped(latency['n_messages'])} messages in all.", class_="about")
     return join([latencies, total, html_table(columns, rows)])
 

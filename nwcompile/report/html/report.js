@@ -24,13 +24,12 @@
 
   // ---- figures as text, as text.py writes them
 
-  const number = (x) => (Math.abs(x) >= 999.5 ? x.toFixed(0) : String(Number(x.toPrecision(3))));
   const percent = (x) => (x > 0 && x < 0.05 ? "< 0.1" : x >= 99.95 && x < 100 ? "> 99.9" : x.toFixed(1)) + "\u00a0%";
   // As round_figure of shown.py: two digits for an assumed figure, else three.
   const rounded = (x, basis) => (basis === null ? x : Number(x.toPrecision(basis.startsWith("assumed") ? 2 : 3)));
 
   function grouped(x) {
-    const [whole, rest] = number(x).split(".");
+    const [whole, rest] = (Math.abs(x) >= 999.5 ? x.toFixed(0) : String(Number(x.toPrecision(3)))).split(".");
     return whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0") + (rest === undefined ? "" : `.${rest}`);
   }
 
@@ -284,7 +283,7 @@
       for (const v of ticks(y.value(view[2]), y.value(view[3]), true)) {
         const at = y.start + (y.at(v) - y.start - view[2] * (y.end - y.start)) * scale()[1];
         const text = draw("text", { x: x.start - 8, y: at + 4, class: "axis end" });
-        text.textContent = number(v);
+        text.textContent = grouped(v);
         lines.push(draw("path", { d: `M${x.start} ${at}H${x.end}`, class: "grid-line" }), text);
       }
       ticks(x.value(view[0]), x.value(view[1]), true).forEach((v, i) => {
@@ -477,7 +476,7 @@
       });
       if (labels.length && isOriginal) labels.forEach((label, core) => label.classList.toggle("light", wasLight[core]));
       const unit = figure === "busy_cycles" ? "busiest unit, us" : FIGURES[figure];
-      explain(legends[0], isOriginal ? null : number(figure === "busy_cycles" ? ofTime(top) : top), step < 0 ? `${unit}, mean of ${counted(n, "step")}` : `${unit} in hardware step ${step}`);
+      explain(legends[0], isOriginal ? null : grouped(figure === "busy_cycles" ? ofTime(top) : top), step < 0 ? `${unit}, mean of ${counted(n, "step")}` : `${unit} in hardware step ${step}`);
       const isKnown = step >= 0 && step < n;
       const topFlits = peaks.flits || 1;
       arrows.forEach((arrow, i) => paint(arrow, step < 0 ? fills.get(arrow) : shade(isKnown ? ofLink(arrowLink[i], step) / topFlits : 0)));
@@ -485,7 +484,7 @@
         const value = isKnown ? largest(routerList[i].links.map((link) => ofLink(link, step))) : 0;
         paint(square, step < 0 ? fills.get(square) : shade(value / topFlits));
       });
-      explain(legends[1], step < 0 ? null : number(peaks.flits), `flits in hardware step ${step}; squares: the busiest of a router's links to its cores`);
+      explain(legends[1], step < 0 ? null : grouped(peaks.flits), `flits in hardware step ${step}; squares: the busiest of a router's links to its cores`);
     }
 
     const wasLight = labels.map((label) => label.classList.contains("light"));
@@ -552,24 +551,24 @@
     }
 
     function others(item, total, words) {
-      return item.others > 0 ? make("p", { class: "others" }, `${words}: ${number(item.others / perStep)} per step, ${share(item.others, total)}.`) : null;
+      return item.others > 0 ? make("p", { class: "others" }, `${words}: ${grouped(item.others / perStep)} per step, ${share(item.others, total)}.`) : null;
     }
 
     function showCore(core) {
       const item = intoCores[core];
       const total = item.rows.reduce((sum, row) => sum + row.amount, Math.max(item.others, 0));
-      const lines = item.rows.map((row) => [sources[row.source], place(row.home), number(row.amount / perStep), share(row.amount, total)]);
+      const lines = item.rows.map((row) => [sources[row.source], place(row.home), grouped(row.amount / perStep), share(row.amount, total)]);
       const columns = [["layer or input", true], ["on", true], ["messages per step", false], ["of all", false]];
       const rows = [
         ["neurons", layersOf(core)],
         ["axons", `${grouped(cores.in_axons[core])} fan-in, ${grouped(cores.out_axons[core])} fan-out; ${grouped(cores.synapse_bits[core])} bits of synapse memory`],
-        ["a mean step", `${grouped(cores.synops_per_step[core])} synops, ${number(total / perStep)} messages in`],
+        ["a mean step", `${grouped(cores.synops_per_step[core])} synops, ${grouped(total / perStep)} messages in`],
       ];
       if (cores.note[core]) rows.push(["note", cores.note[core]]);
       if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${withUnit(cores.busy_us_per_step[core], "us", data.time_basis)} per step (${data.time_basis})`]);
       if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${withUnit(cores.energy_pj_per_sample[core] / 1000, "nJ", data.energy_basis)} per sample (${data.energy_basis})`]);
       const line = stepLine((h) => Object.keys(tables).map((f) => (
-        f === "busy_cycles" ? `busy ${withUnit(ofCore(f, core, h), "us", data.time_basis)}` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
+        f === "busy_cycles" ? `busy ${withUnit(ofCore(f, core, h), "us", data.time_basis)}` : `${grouped(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
       const left = make("div", {}, pairs(rows), line, work === null ? null : costsOf(core));
       const right = make("div", {}, make("h3", {}, "Who sends to it"),
         lines.length ? tableOf(columns, lines) : make("p", {}, "Nobody did in this run."), others(item, total, "All others"));
@@ -595,7 +594,7 @@
       return kind === "segment" ? `segment ${x}-${x + 1}` : kind === "switch" ? `switch ${x}` : `(${x}, ${y}) ${kind}`;
     }
 
-    const flitsIn = (link) => stepLine((h) => `${number(ofLink(link, h))} flits`);
+    const flitsIn = (link) => stepLine((h) => `${grouped(ofLink(link, h))} flits`);
 
     function showLink(link) {
       const [x, y, kind, perMeanStep, peak, waiting] = links[link];
@@ -603,9 +602,9 @@
       const item = overLinks[link];
       const total = perMeanStep * perStep;
       const columns = [["layer or input", true], ["from", true], ["to", true], ["flits per step", false], ["of the link's", false]];
-      const lines = item.rows.map((row) => [sources[row.source], place(row.home), place(row.to), number(row.amount / perStep), share(row.amount, total)]);
-      const rows = [["load", `${number(perMeanStep)} flits per step, ${share(perMeanStep, hottestLink)} of the busiest`]];
-      if (peak !== null) rows.push(["waiting", `${number(waiting)} flits in the mean, ${counted(peak, "flit")} at most`]);
+      const lines = item.rows.map((row) => [sources[row.source], place(row.home), place(row.to), grouped(row.amount / perStep), share(row.amount, total)]);
+      const rows = [["load", `${grouped(perMeanStep)} flits per step, ${share(perMeanStep, hottestLink)} of the busiest`]];
+      if (peak !== null) rows.push(["waiting", `${grouped(waiting)} flits in the mean, ${counted(peak, "flit")} at most`]);
       const note = item.others < 0 ? make("p", {}, "Single messages as they were sent: trees share flits on their way, and what was dropped is among them.") : null;
       details(`Link ${nameOf(link)}`, pairs(rows), flitsIn(link), make("h3", {}, "Which messages cross it"),
         lines.length ? tableOf(columns, lines) : make("p", {}, "The messages with most flits do not."), others(item, total, "All others"), note);
@@ -617,9 +616,9 @@
       const lines = router.links.map((link) => {
         const port = /^port (\d+)/.exec(links[link][2]);
         const core = port === null ? -1 : cores.x.findIndex((x, c) => x === router.x && cores.y[c] === router.y && cores.port[c] === Number(port[1]));
-        return [nameOf(link), core < 0 ? "" : coreButton(core), number(links[link][3])];
+        return [nameOf(link), core < 0 ? "" : coreButton(core), grouped(links[link][3])];
       });
-      const line = stepLine((h) => router.links.map((link) => `${links[link][2]} ${number(ofLink(link, h))}`).join(", ") + " flits");
+      const line = stepLine((h) => router.links.map((link) => `${links[link][2]} ${grouped(ofLink(link, h))}`).join(", ") + " flits");
       details(`Router (${router.x}, ${router.y})`, line, tableOf(columns, lines),
         make("p", { class: "others" }, "Over these links goes what a core sends and gets: its own details say from whom."));
       select([routerSquares[routerList.indexOf(router)]], []);
@@ -653,7 +652,7 @@
       const hasLoads = links.some((link) => link[4] !== null);
       const linkColumns = [["link", true], ["flits per step", false], ["of the busiest", false], ...(hasLoads ? [["waiting, mean", false], ["peak", false]] : [])];
       const linkTexts = (i) => [nameOf(i), grouped(links[i][3]), share(links[i][3], hottestLink),
-        ...(hasLoads ? links[i].slice(4).map((v) => (v === null ? "" : number(v))).reverse() : [])];
+        ...(hasLoads ? links[i].slice(4).map((v) => (v === null ? "" : grouped(v))).reverse() : [])];
       box.append(longTable("All links", "Links that carried flits. Click one for the messages that cross it.", linkColumns, links.length, linkTexts,
         (i, written) => [button(written[0], () => showLink(i), { class: "inline" }), ...written.slice(1)]));
     }

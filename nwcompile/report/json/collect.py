@@ -40,13 +40,13 @@ COUNTERS = ("synops", "spikes_out", "messages_in")
 
 
 def collect_report(
-    program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
+    program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None, title=None
 ) -> dict[str, Any]:
     """Collect the content of report.json: the `Summary` of the run, and its provenance.
 
     `accuracy`: a number (the chip's) or {"float": ..., "chip": ...}, 0..1; with "n_samples" the report also has 95 %
     intervals. `crosscheck`: a Crosscheck. `model_dt`: seconds per step of the model. `wall_seconds`: the duration of
-    the simulation. Raises ModelError if `run` is not a run of `program`.
+    the simulation. `title`: names of model and input. Raises ModelError if `run` is not a run of `program`.
     """
     for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
         if not isinstance(noun, kind):
@@ -55,6 +55,7 @@ def collect_report(
     fits = all(row.limit is None or row.used <= row.limit for row in s.fits)
     doc: dict[str, Any] = {
         "report_schema": REPORT_SCHEMA,
+        "title": title,
         "fits": fits,
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
                  "n_chips": prod(count_chips(chip.noc)), "n_chips_used": chips_used(chip.noc, program.mapping.site_of),

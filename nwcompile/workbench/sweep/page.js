@@ -23,8 +23,8 @@ function element(name, attributes, parent, text) {
 function shown(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return String(value);
-  return Math.abs(value) >= 999.5 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+  if (!Number.isInteger(value) && Math.abs(value) < 999.5) return String(Number(value.toPrecision(3)));
+  return value.toFixed(0).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
 }
 
 const figure = (value, { digits }) => shown(digits !== null && typeof value === "number" ? Number(value.toPrecision(digits)) : value);
@@ -89,7 +89,7 @@ function drawPlot() {
   const [x, y] = [axis(xi), axis(yi)];
   const px = (value) => left + x.place(value) * (width - left - right);
   const py = (value) => height - bottom - y.place(value) * (height - top - bottom);
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "points, the front in color" });
+  const svg = element("svg", { class: "small", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "points, the front in color" });
   for (const [at, text] of x.ticks) {
     const to = left + at * (width - left - right);
     element("line", { x1: to, x2: to, y1: top, y2: height - bottom, class: "grid-line" }, svg);
@@ -123,7 +123,7 @@ function drawLines() {
   const indices = data.columns.map((_, i) => i).filter((i) => data.columns[i].varies);
   const width = Math.max(box.clientWidth, 260), upright = width >= 90 * indices.length;
   const height = upright ? 360 : 64 * indices.length + 10;
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "a line for each point" });
+  const svg = element("svg", { class: "small", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "a line for each point" });
   const far = (i) => (upright ? 60 + (i * (width - 120)) / Math.max(indices.length - 1, 1) : 34 + 64 * i);
   const along = (at) => (upright ? 330 - at * 276 : 12 + at * (width - 24));
   const spot = (i, at) => (upright ? [far(i), along(at)] : [along(at), far(i)]);

@@ -15,6 +15,7 @@ from nwcompile.report.html_tables import html_table
 from nwcompile.workbench.figures import find_bases, format_cell
 
 SCRIPT = Path(__file__).with_name("page.js").read_text()
+WORST_ACCURACY = 0.01  # Distance from the best accuracy at which energy and time decide which point is opened.
 MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the best and a sample of the others are drawn.
 LABELS = {
     "n_cores_used": "cores used", "step_us": "step time, us", "sample_us": "sample time, us",
@@ -44,6 +45,7 @@ svg text, svg .name, svg text.tick { font-size: 12px; pointer-events: none; }
 label { white-space: nowrap; }
 select { font: inherit; margin-right: 12px; max-width: 100%; }
 button.id { white-space: nowrap; font: inherit; border: 0; padding: 0; }
+button.id span { color: var(--memory); }
 button.id { background: none; color: var(--compute); cursor: pointer; }
 """
 
@@ -63,12 +65,13 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     rows = [row | of_row for row, of_row in zip(swept.rows, words, strict=True)]  # The header has the errors.
     drawn = _select_rows(rows, front)
     columns = _describe_columns(swept, drawn)
+    picked, rule = _choose_first(swept)
     data = {
         "columns": columns,
         "objectives": [*swept.minimize, *swept.maximize],
         "x": _first_known(columns, ("sample_us", "step_us", "n_cores_used")),
         "y": _first_known(columns, ("sample_nj", "accuracy", "n_cores_used")),
-        "picked": _choose_first(swept),
+        "picked": picked,
         "noReport": "The report of this point is not in the folder; --keep all writes those of all points.",
         "rows": [
             {
@@ -89,11 +92,11 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
         _card("Two figures", "Each dot is a point. Orange: Pareto-optimal, no other point is better in all objectives.",
               tag("p", tag("label", "x axis ", tag("select", id="x")), tag("label", "y axis ", tag("select", id="y"))),
               tag("div", id="plot")),
-        _card("Selected point", "At first the Pareto-optimal point with the least energy x time, or the least time.",
-              tag("div", id="picked")),
-        _card("All points", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
+        _card("Selected point", f"At first {rule}.", tag("div", id="picked")),
+        _card("All figures", "Each line is a point. Drag along an axis to keep a range of points; click the axis to "
               "keep all again.", tag("div", id="lines"), tag("p", id="kept")),
-        _card("Pareto-optimal points", None, _front_table(swept, has_report)),
+        _card("All points", "Pareto-optimal points, with a ●, come first. Click a number to select its point.",
+              _point_table(swept, drawn, front, has_report)),
     ]  # fmt: skip
     failed = _card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))
     cards = [*drawn_cards, *([failed] if swept.failed else [])]
@@ -102,14 +105,22 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     return keep_names(page, map(name_column, swept.settings))
 
 
-def _choose_first(swept) -> str | None:
-    """Return the id of the best point with the least product of energy and time, or time, if all best points have it.
+def _choose_first(swept) -> tuple[str | None, str]:
+    """Return the id of the point that is selected at first, None if no point has figures, and the rule in words.
 
-    None if no point has figures.
+    The rule takes the least energy x time, or time, of the Pareto-optimal points; if accuracy is an objective, of those
+    at most WORST_ACCURACY below the best.
     """
-    front = swept.front
-    names = [name for name in ("edp_nj_us", "step_us") if all(row.get(name) is not None for row in front)]
-    return min(front, key=lambda row: [row[name] for name in names[:1]])["id"] if front else None
+    front, among = swept.front, ""
+    name = next((n for n in ("edp_nj_us", "step_us") if all(row.get(n) is not None for row in front)), None)
+    if front and "accuracy" in swept.maximize:
+        best = max(row["accuracy"] for row in front)
+        front = [row for row in front if row["accuracy"] >= best - WORST_ACCURACY - 1e-9]
+        among = f" among those within {100 * WORST_ACCURACY:g} percentage point of the best accuracy"
+    which = "first Pareto-optimal point" if name is None else "Pareto-optimal point"
+    least = "" if name is None else f" with the least {name_column(name).partition(',')[0]}"
+    first = min(front, key=lambda row: 0 if name is None else row[name])["id"] if front else None
+    return first, f"the {which}{least}{among}"
 
 
 def report_path(point_id: str) -> str:
@@ -185,23 +196,25 @@ def _select_rows(rows: list[dict], front: set[str]) -> list[dict]:
     return [row for row in rows if row["id"] in kept]
 
 
-def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
-    names, numbers = [*swept.settings, *_list_figures(swept.front)], swept.numbers
+def _point_table(swept, drawn: list[dict], front: set[str], has_report: Callable[[str], bool]) -> Markup:
+    """Render the points, the front first, each with its settings, its figures and its report."""
+    names, numbers = [*swept.settings, *_list_figures(drawn)], swept.numbers
     rows: list[list[object]] = []
-    for row in swept.front:
+    for row in sorted(drawn, key=lambda row: row["id"] not in front):
         link = tag("a", "report", href=report_path(row["id"])) if has_report(row["id"]) else None
+        mark = tag("span", " ●") if row["id"] in front else None
         rows.append(
             [
-                tag("button", str(numbers[row["id"]]), class_="id", data_id=row["id"], type="button"),
-                *(format_cell(row, v) if isinstance(row.get(v), float) else _cell_text(row.get(v)) for v in names),
+                tag("button", str(numbers[row["id"]]), mark, class_="id", data_id=row["id"], type="button"),
+                *(format_cell(row, v) if type(row.get(v)) in (int, float) else _cell_text(row.get(v)) for v in names),
                 link,
             ]
         )
     columns = [("point", "name"), *((name_column(name), "right") for name in names), ("", "right")]
-    return html_table(columns, rows)
+    return tag("div", html_table(columns, rows), class_="lists")
 
 
 def _card(title: str, about: str | None, *content: Markup) -> Markup:
     lines = [] if about is None else [tag("p", about, class_="about")]
-    width = "whole" if title in ("All points", "Pareto-optimal points", "Points that failed") else "half"
+    width = "whole" if title in ("All points", "All figures", "Points that failed") else "half"
     return tag("section", tag("h2", title), *lines, *content, class_=f"card {width}")

@@ -18,6 +18,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import KEYS, SECTIONS
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.shown import grouped
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS
 from nwcompile.workbench.figures import describe_failure
@@ -196,8 +197,8 @@ def check_size(space: Space) -> None:
     """Raise OptionError for a grid with more than MOST_POINTS points."""
     if space.n_points > MOST_POINTS:
         raise OptionError(
-            f"the grid has {space.n_points:,} points and a sweep goes through at most {MOST_POINTS:,}; give fewer "
-            "values, or search it ([search] trials = 100)"
+            f"the grid has {grouped(space.n_points)} points and a sweep goes through at most {grouped(MOST_POINTS)}; "
+            "give fewer values, or search it ([search] trials = 100)"
         )
 
 
@@ -285,7 +286,7 @@ def _read_range(key: str, given: Mapping) -> tuple[int, ...]:
     if not good:
         raise OptionError(
             f"grid: {key} = {shown(dict(given))} is no range; give whole numbers {{from = 1, to = 16, step = 1}}, the "
-            f"end not below the beginning, and at most {MOST_VALUES:,} of them"
+            f"end not below the beginning, and at most {grouped(MOST_VALUES)} of them"
         )
     return tuple(range(words["from"], words["to"] + 1, words["step"]))
 

@@ -49,7 +49,8 @@ class Sweep:
 
     A row has the id of its point, nwcompile's version, hashes of model and samples, the settings, the figures (none if
     there is an `error`) and the seconds that it took. `n_computed` rows were computed by this call; `n_stale` rows in
-    the folder are of another version, model or samples; `n_unreadable` lines are not rows. `title`: network and chip.
+    the folder are of another version, model or samples; `n_unreadable` lines are not rows. `title`: names of model and
+    input, network and chip.
     """
 
     rows: tuple[dict, ...]
@@ -142,7 +143,7 @@ class Sweep:
         return ("point", *map(name_column, names)), cells
 
 
-@checked("folder", "minimize", "maximize", "on_point", "on_start")
+@checked("folder", "minimize", "maximize", "on_point", "on_start", "title")
 def sweep(
     network: Network,
     x,
@@ -162,6 +163,7 @@ def sweep(
     keep: str | None = None,
     on_point: Callable | None = None,
     on_start: Callable | None = None,
+    title: str | None = None,
 ) -> Sweep:
     """Compile and run a network at every point of `grid`, or at the points of a `search` (a number of trials).
 
@@ -174,9 +176,10 @@ def sweep(
     the default is time, energy, cores and accuracy, where known. `processes` run in parallel, by default one for each
     available core; `cluster` is "dask" or the address of a dask scheduler.
     `on_start(n_done, n_points)` is called before the first point that must be computed, `on_point(row, n_done,
-    n_points)` after each. Except for the seconds, rows do not depend on how they are computed. Raises ModelError,
-    ChipError and OptionError for errors that every point would have, ArtifactError for a folder that cannot be written
-    or is in use by another sweep, BackendError for an unreachable cluster.
+    n_points)` after each. `title`: names of model and input, which the page's title begins with. Except for the
+    seconds, rows do not depend on how they are computed. Raises ModelError, ChipError and OptionError for errors that
+    every point would have, ArtifactError for a folder that cannot be written or is in use by another sweep,
+    BackendError for an unreachable cluster.
     """
     question, grid = _build_question(network, x, labels, calibration, backend, grid)
     if not isinstance(options, Options):
@@ -206,6 +209,7 @@ def sweep(
             made.keep([points[i] for i in pareto_front(rows, minimize, maximize)])
         chips = {chip.name for chip in space.values.get(CHIP, (space.chip,))}
         chip_text = f"{len(chips)} chips" if len(chips) > 3 else " and ".join(sorted(chips))
+        network_text = network_title(len(network.layers), count_neurons(network), chip_text)
         result = Sweep(
             rows=tuple(rows),
             settings=tuple(space.values),
@@ -215,7 +219,7 @@ def sweep(
             n_computed=made.n_computed,
             n_stale=made.n_stale,
             n_unreadable=store.n_unreadable,
-            title=network_title(len(network.layers), count_neurons(network), chip_text),
+            title=f"{title}: {network_text}" if title is not None else network_text,
         )
         if folder is not None:
             write_bytes(folder / PAGE, render_page(result, has_report=made.has_files).encode())

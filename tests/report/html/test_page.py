@@ -20,7 +20,7 @@ from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html.plots import Axis, floorline_plot, step_plot
 from nwcompile.report.html_markup import VOID, Markup, tag
-from nwcompile.report.html_tables import time_shares
+from nwcompile.report.html_tables import html_table, time_shares
 from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference
@@ -95,6 +95,13 @@ def test_no_line_breaks_inside_a_number_or_before_its_unit():
     text = tag("p", "9.86 uJ, 98 us per step, 62.5 % of 131 072 bits, 2 s; step 3 us, 17 of 128 cores, > 99.9 %")
     held = "9.86_uJ, 98_us per step, 62.5_% of 131_072 bits, 2_s; step 3_us, 17 of 128 cores, &gt;_99.9_%"
     assert text == f"<p>{held}</p>".replace("_", "\u00a0")
+
+
+def test_no_line_breaks_before_the_last_word_of_a_cell():
+    cells = ["21, 22 of 24 bits", "158 109 units", "core 3", None, tag("b", "4 cores")]
+    table = html_table([("", "right")] * 5, [cells]).replace("\u00a0", "_")
+    held = ("21, 22 of 24_bits", "158_109_units", "core 3", "", "<b>4 cores</b>")
+    assert "".join(f"<td>{cell}</td>" for cell in held) in table
 
 
 def test_names_that_look_like_a_number_and_its_unit_stay_as_they_are():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -62,10 +63,27 @@ def test_page_opens_with_the_best_point():
     assert data_of(render_page(swept(rows), lambda _: False))["picked"] == "p2", "p3 is not among the best"
     assert data_of(render_page(swept([row(1), row(4)]), lambda _: False))["picked"] == "p4", "by the first objective"
     page = render_page(swept(rows), lambda _: False)
-    assert ">2</button>" in page and ">p2<" not in page
+    assert ">2<span>" in page and ">p2<" not in page
     assert [one["number"] for one in data_of(page)["rows"]] == [1, 2, 3]
+    assert "At first the Pareto-optimal point with the least energy x time.</p>" in page
     failed = {"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}
     assert data_of(render_page(swept([failed]), lambda _: False))["picked"] is None
+
+
+def test_page_opens_with_a_point_that_is_as_accurate_as_the_best():
+    figures = ((0.80, 1.0), (0.971, 2.0), (0.969, 1.5), (0.98, 3.0))
+    rows = [row(n, accuracy=share, edp_nj_us=edp) for n, (share, edp) in enumerate(figures, 1)]
+    page = render_page(replace(swept(rows), maximize=("accuracy",)), lambda _: False)
+    assert data_of(page)["picked"] == "p2"
+    assert "energy x time among those within 1 percentage point of the best accuracy.</p>" in page
+
+
+def test_page_has_a_table_of_all_points_the_front_first():
+    rows = [row(1, sample_nj=2000.4), row(2), row(3, step_us=1.0)]
+    page = render_page(swept(rows), {"p3"}.__contains__).partition("<h2>All points</h2>")[2]
+    lines = re.findall(r'<tr><td class="left name"><button[^>]*>(\d)(<span> ●</span>)?</button>', page)
+    assert [(number, bool(mark)) for number, mark in lines] == [("2", True), ("3", True), ("1", False)]
+    assert "<td>2\u00a0000</td>" in page and page.count('href="points/') == 1
 
 
 def test_page_of_settings_that_are_no_numbers():
@@ -118,6 +136,8 @@ def test_page_draws_every_point_that_has_figures(tmp_path, width):
         tab.goto((tmp_path / PAGE).as_uri())
         assert tab.locator("#plot circle").count() == tab.locator("#lines path").count() == 8
         ticks = tab.locator("#lines text.tick").all_text_contents()
+        sizes = tab.locator("svg text").evaluate_all("all => all.map(t => parseFloat(getComputedStyle(t).fontSize))")
+        assert max(sizes) <= 12, "larger names would lie over the numbers of the axes"
         assert ticks[:4] == ["2", "4", "6", "8"] and "–" in ticks
         assert tab.locator("#picked dd").first.text_content() == "9", "the shortest step"
         assert tab.evaluate("document.documentElement.scrollWidth") == width and errors == []

@@ -98,10 +98,10 @@ def test_methods_are_told_apart_by_name():
         ({"noc.rows": [1, "x"]}, "grid: noc.rows = 'x': tiny: noc.rows: expected a whole number, got 'x'"),
         ({"seed": {"from": 3, "to": 1}},
          "grid: seed = {'from': 3, 'to': 1} is no range; give whole numbers {from = 1, to = 16, step = 1}, the end "
-         "not below the beginning, and at most 10,000 of them"),
+         "not below the beginning, and at most 10 000 of them"),
         ({"seed": {"from": 3, "until": 9}},
          "grid: seed = {'from': 3, 'until': 9} is no range; give whole numbers {from = 1, to = 16, step = 1}, the end "
-         "not below the beginning, and at most 10,000 of them"),
+         "not below the beginning, and at most 10 000 of them"),
         ({"input": ["y"]}, "grid: input 'y' is none of 'x'"),
         ({"placer": ["anneal", "anneall"]},
          "grid: unknown placer 'anneall'; choose one of: anneal, force, hilbert, hill-climb, neumap, pso, random, "
@@ -122,6 +122,6 @@ def test_grid_of_unknown_chips_and_of_too_many_points_is_refused():
     with pytest.raises(OptionError) as e:
         check_size(huge)
     assert str(e.value) == (
-        "the grid has 101,000 points and a sweep goes through at most 100,000; give fewer values, or search it "
+        "the grid has 101 000 points and a sweep goes through at most 100 000; give fewer values, or search it "
         "([search] trials = 100)"
     )
