@@ -55,14 +55,9 @@ def network_title(n_layers: int, n_neurons: int, chip: str) -> str:
     return f"{count_text(n_layers, 'layer')} of {grouped(n_neurons)} neurons on {chip}"
 
 
-def number(x: float) -> str:
-    """Format with three significant digits; integers from 1000 on, and no exponent above 0.0001."""
-    return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"
-
-
 def grouped(x: float) -> str:
-    """Format as `number` does, with thousands set apart: `17 904`."""
-    whole, dot, rest = number(x).partition(".")
+    """Format with three significant digits, from 1000 on as an integer: `17 904`. No exponent above 0.0001."""
+    whole, dot, rest = (f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}").partition(".")
     return (f"{int(whole):,}".replace(",", " ") if whole.lstrip("-").isdigit() else whole) + dot + rest
 
 

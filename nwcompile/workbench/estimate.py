@@ -20,7 +20,7 @@ from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.manifest import EXACT
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import data_frame, number, wrap_lines
+from nwcompile.ir.shown import data_frame, grouped, wrap_lines
 from nwcompile.kernels.jit import compile_placement_elsewhere
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
@@ -144,7 +144,7 @@ class Estimate:
         return lines
 
     def _counts(self) -> list[tuple[str, ...]]:
-        return [(c.tool, number(c.acs), number(c.macs), number(c.energy_nj)) for c in self.counts]
+        return [(c.tool, grouped(c.acs), grouped(c.macs), grouped(c.energy_nj)) for c in self.counts]
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [_row_cells(row) for row in self.chips if row.fits]

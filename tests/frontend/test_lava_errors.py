@@ -57,7 +57,7 @@ RESONATOR = {"type": b"RF_PHASE", "sinDecay": 1000, "cosDecay": 3000, "vThMant":
         ),
         (
             [dense([[1], [1]]), {"type": [b"average"], "shape": [3]}],
-            "lava-dl layer 1 (average): 2 neurons do not divide into 3 groups, or are over 50,000,000",
+            "lava-dl layer 1 (average): 2 neurons do not divide into 3 groups, or are over 50 000 000",
         ),
         (
             [{"type": [b"input"], "shape": [1 << 20, 1 << 20]}, dense([[1]])],

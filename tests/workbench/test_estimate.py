@@ -11,7 +11,7 @@ import nwcompile as nw
 from nwcompile.cost.energy import predict
 from nwcompile.cost.tool_counts import ADD_PJ, MULTIPLY_PJ
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
-from nwcompile.ir.shown import number
+from nwcompile.ir.shown import grouped
 from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect_report
 from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, ROUTERS_ONLY, _load_chips
@@ -42,7 +42,7 @@ def test_estimate_tells_the_basis_of_each_chip_and_its_error_against_silicon():
     assert (loihi1.time_basis, loihi1.energy_basis) == (str(run.time_basis), str(run.energy_basis))
     assert (tiny.time_basis, tiny.energy_basis) == ("assumed", "assumed") and loihi1.time_basis.startswith("fitted; ")
     lines = repr(made).splitlines()
-    energy = number(float(f"{loihi1.sample_nj:.3g}"))
+    energy = grouped(float(f"{loihi1.sample_nj:.3g}"))
     assert lines[1].split()[-4:] == [energy, f"{loihi1.power_mw:.3g}", "fitted", loihi1.bound]
     assert (
         f"{tiny.step_us:.2g}" in lines[2].split() and "nJ (per sample) and mW (mean) are of the cores only" in lines[3]

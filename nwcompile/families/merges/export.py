@@ -17,6 +17,7 @@ from nwcompile.families.merges.export_design import Design
 from nwcompile.families.merges.export_memory import N_TICKS, Parameters, axon_types, csram, empty_core, packet_words
 from nwcompile.families.merges.packets import Packets, trace_packets
 from nwcompile.ir.program import Program
+from nwcompile.ir.shown import grouped
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import add_sample_axis
 
@@ -63,7 +64,7 @@ def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = 
 def ranc_note(program: Program) -> str:
     """One sentence about the proved number of ticks."""
     design = Design(program)
-    return NOTE.format(proved=f"{design.n_proved_ticks:,}", columns=design.parameters.columns)
+    return NOTE.format(proved=f"{grouped(design.n_proved_ticks)}", columns=design.parameters.columns)
 
 
 def _count_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
@@ -223,8 +224,8 @@ def _render_readme(design: Design, n_ticks: int, done: Packets | None) -> str:
         f"RANC: {p.columns} x {p.rows} places, {program.mapping.n_cores} of them cores in use, {p.bus} the output bus.",
         "Build or simulate RANCNetworkGrid with the parameters of parameters.json and MEMORY_FILEPATH set to this "
         f"folder. Cores read csram_NNN.mem and tc_NNN.mem, NNN = x + {p.columns} * y.",
-        f"Potentials of {p.potential_bits} bits cannot wrap in the first {design.n_proved_ticks:,} ticks. Reset the "
-        "grid before every sample.",
+        f"Potentials of {p.potential_bits} bits cannot wrap in the first {grouped(design.n_proved_ticks)} ticks. "
+        "Reset the grid before every sample.",
         "neurons.csv: the core and slot of each neuron, its first tick, its number at the output bus (-1: none).",
         "simulator.json, simulator_config.json: the same for RANC's own simulator. `ranc_sim simulator.json out.txt "
         f"simulator_config.json {n_ticks + 1}`: line h + 2 of out.txt has a 1 for every output of tick h.",
@@ -234,8 +235,8 @@ def _render_readme(design: Design, n_ticks: int, done: Packets | None) -> str:
         lines += [
             f"input_packets.csv: what to send before each of the {n_ticks} ticks; so do tb_input.txt and "
             "tb_num_inputs.txt.",
-            f"Ticks: {done.period_cycles:,} cycles apart or more. A scan takes {least:,}; were they as close as that, "
-            f"{n_late} packets would act a tick late.",
+            f"Ticks: {grouped(done.period_cycles)} cycles apart or more. A scan takes {grouped(least)}; were they as "
+            f"close as that, {n_late} packets would act a tick late.",
             f"Lost packets, which come in the cycle in which their core clears its axons: {n_lost}. "
             "expected_packets.csv names them; the spikes to expect are those without losses.",
             "expected_spikes.csv, expected_outputs.csv (and tb_correct.txt, tb_num_outputs.txt), expected_packets.csv: "

@@ -18,6 +18,7 @@ from nwcompile.frontend.lava.entry import DENSE, TRANSPOSED, Entry
 from nwcompile.frontend.lava.neurons import LARGEST_PART, PART_BITS, complex_input
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.shown import grouped
 
 ERROR_CODE = "NW2203"
 INPUT_WEIGHT = 64  # Default weight of an input entry (netx, create_input).
@@ -103,7 +104,7 @@ def _average_connection(entry: Entry, source: str, shape: Shape, declared: Shape
     n = prod(shape)
     groups = declared[0]
     if n % groups or n > MAX_LISTED_SYNAPSES:
-        raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MAX_LISTED_SYNAPSES:,}")
+        raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {grouped(MAX_LISTED_SYNAPSES)}")
     post = np.repeat(np.arange(groups), n // groups)
     pooled = Sparse(
         source, entry.name, pre=np.arange(n), post=post, weight=np.ones(n, np.int64), delay=0, sign_mode="exc"
@@ -151,7 +152,8 @@ def list_synapses(entry: Entry, connection: Dense | Conv2d, source: Shape, targe
     n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
     if n > MAX_LISTED_SYNAPSES:
         raise entry.fail(
-            f"its synapses must be listed one by one, {n:,} of at most {MAX_LISTED_SYNAPSES:,}; make delays equal"
+            f"its synapses must be listed one by one, {grouped(n)} of at most {grouped(MAX_LISTED_SYNAPSES)}; "
+            "make delays equal"
         )
     if isinstance(connection, Dense):
         post, pre = np.indices(connection.weight.shape, np.int32).reshape(2, -1)

@@ -434,8 +434,9 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
     network = replace(network, inputs=sources, nodes=shared, layout=layout, n_steps=n_steps)
     if "readout" in head:
         arrays = tuple(decode_value(value) for value in head["readout"]["arrays"])
-        network = replace(network, readout=Readout.from_dict(head["readout"], arrays))
-        network.readout.verify({*network.layers})
+        readout = Readout.from_dict(head["readout"], arrays)
+        readout.verify({*network.layers})
+        network = replace(network, readout=readout)
     network.verify()
     return network
 

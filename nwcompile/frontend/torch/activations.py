@@ -88,7 +88,7 @@ def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
     """Return the bounds (low, high) of an operator that only clips, each perhaps infinite; None for others."""
     kind, bounds = name.strip("_"), args[1:]
     if kind in EITHER:
-        kind, bounds = EITHER[kind], args[:1] if np.isnan(_read_number(args[1])) else args[1:]
+        kind, bounds = EITHER[kind], args[:1] if _read_number(args[1]) is nan else args[1:]
     if kind not in CLIPS:
         return None
     low, high = CLIPS[kind](*map(_read_number, bounds))
@@ -96,7 +96,7 @@ def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
 
 
 def _read_number(operand) -> float | None:
-    """Return the one value of an operand that does not depend on the input; NaN if there is none."""
+    """Return the one value of an operand that does not depend on the input, or None; NaN if it has none."""
     value = operand.value if is_op(operand) and not operand.depends else operand
     if isinstance(value, torch.Tensor) and value.numel() and value.min() == value.max():
         value = value.min().item()

@@ -282,9 +282,9 @@ class OnnxModule(torch.nn.Module):
             self.results[name] = node.output[0]
             if depends & {*node.input} and node.op_type != "Shape":
                 depends.add(node.output[0])
-            sizes = arrays.get(node.input[1], ()) if node.op_type == "Reshape" and node.input[0] in depends else ()
-            if self.n_samples and len(sizes) and sizes[0] > 0:
-                self.sizes[name] = [int(size) for size in sizes]
+            if self.n_samples and node.op_type == "Reshape" and node.input[0] in depends:
+                sizes = [int(size) for size in arrays.get(node.input[1], ())]
+                self.sizes |= {name: sizes} if sizes and sizes[0] > 0 else {}
         if wrong:
             raise ModelError(f"{path}: not read: {', '.join(wrong)}; read are {', '.join(OPERATORS)}, Constant")
         self.place = {name: k for k, name in enumerate(arrays)}

@@ -17,6 +17,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_lines, csr_entries, layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.shown import grouped
 from nwcompile.kernels.mapping import kernighan_lin as kernighan_lin_kernels
 from nwcompile.kernels.mapping import streaming
 from nwcompile.passes.partition.graph_partition import metis_parts, partition_graph
@@ -88,7 +89,8 @@ def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hy
         n_pins += int(length.sum())
         if n_pins > MOST_PINS:
             raise OptionError(
-                f"partitioner 'hypergraph' makes over {MOST_PINS:,} pins of the synapses; use partitioner='sequential'"
+                f"partitioner 'hypergraph' makes over {grouped(MOST_PINS)} pins of the synapses; "
+                "use partitioner='sequential'"
             )
         keys.append(np.repeat(source.astype(np.int64), length) * n_vertices + target[csr_entries(offset, row)])
     key = np.unique(np.concatenate(keys))

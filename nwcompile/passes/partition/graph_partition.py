@@ -22,6 +22,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.resources import RESOURCES
+from nwcompile.ir.shown import grouped
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
@@ -262,7 +263,7 @@ def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
         )
     except RuntimeError as error:  # out of memory, and other failures of METIS
         raise OptionError(
-            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(room)} parts ({error}); "
+            f"METIS gave up on {grouped(len(graph.other) // 2)} edges and {len(room)} parts ({error}); "
             "use partitioner='sequential'"
         ) from None
     return np.asarray(part, np.int32)

@@ -14,6 +14,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import count_lines, count_neurons, csr_offset, csr_sums
 from nwcompile.ir.network import Network
+from nwcompile.ir.shown import grouped
 from nwcompile.kernels.mapping import core_usage as kernels
 
 VERTICES_PER_CORE = 32  # fine enough to balance parts
@@ -56,7 +57,7 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
         n_edges += int(csr_sums(offset, np.diff(starts)[taps])[target_class].sum())  # also of a vertex to itself
         if n_edges > LARGEST:
             raise OptionError(
-                f"partitioner {method!r} makes {n_edges:,} edges of the synapses, at most {LARGEST:,}; "
+                f"partitioner {method!r} makes {grouped(n_edges)} edges of the synapses, at most {grouped(LARGEST)}; "
                 "use partitioner='sequential'"
             )
         kernels.count_edges(*table, degree[1:])

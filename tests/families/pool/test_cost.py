@@ -15,7 +15,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.shown import number
+from nwcompile.ir.shown import grouped
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.pool_nets import pool_net
@@ -137,12 +137,12 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     run = nw.simulate(nw.Program.load(tmp_path / "net.nwc"), events(2), "cycle")
     us = run.step_cycles * 0.02 / N_SAMPLES
     text = " ".join(capsys.readouterr().out.split())
-    mean = f"hardware step: mean {number(us.mean())} us (published)"
-    assert f"{mean}, longest {number(us.max())} us; one pool of neurons has" in text
+    mean = f"hardware step: mean {grouped(us.mean())} us (published)"
+    assert f"{mean}, longest {grouped(us.max())} us; one pool of neurons has" in text
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
     said = json.loads((tmp_path / "out" / "report.json").read_text())
     assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
-    text = f"{number(said['chip']['pool_step_us'])} us per step (published)"
+    text = f"{grouped(said['chip']['pool_step_us'])} us per step (published)"
     out = " ".join(capsys.readouterr().out.split())
     assert (
         "from the spikes that neurons send; backend cycle gives the longest" in out

@@ -38,7 +38,7 @@ def test_hypergraph_refuses_more_pins_than_can_be_handed_over(monkeypatch):
     with pytest.raises(OptionError) as error:
         build_hypergraph(network, Activity.uniform(network), 1)
     assert str(error.value) == (
-        "partitioner 'hypergraph' makes over 1,000 pins of the synapses; use partitioner='sequential'"
+        "partitioner 'hypergraph' makes over 1 000 pins of the synapses; use partitioner='sequential'"
     )
 
 

@@ -10,7 +10,7 @@ from nwcompile.cost.compare import measured_figures, moved_neurons
 from nwcompile.cost.energy import predict
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.shown import grouped, number, round_figure
+from nwcompile.ir.shown import grouped, round_figure
 from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import render_diff_files, render_files
@@ -113,11 +113,11 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
     tables = detail.locator("table")
     sent = tables.nth(1).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     expected = [
-        [doc["traffic"]["sources"][source], "outside" if home is None else f"core {home}", number(n / per_step)]
+        [doc["traffic"]["sources"][source], "outside" if home is None else f"core {home}", grouped(n / per_step)]
         for source, home, _, n in listed["rows"]
     ]
     assert [line[:3] for line in sent] == expected
-    assert listed["others"] > 0 and f"All others: {number(listed['others'] / per_step)} per step" in text
+    assert listed["others"] > 0 and f"All others: {grouped(listed['others'] / per_step)} per step" in text
     costs = tables.nth(0).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     spent = [cycles[core] * doc["work"]["cycle_us"] for cycles in doc["work"]["cycles_per_step"].values()]
     assert [plain(line[2]) for line in costs] == [figure_text(doc, us, "us") for us in spent if us > 0]
@@ -149,7 +149,7 @@ def test_a_link_says_which_messages_cross_it(visit, doc):
     lines = page.locator(".detail tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     sources = doc["traffic"]["sources"]
     assert [line[:4] for line in lines] == [
-        [sources[source], f"core {home}", f"core {to}", number(n / per_step)] for source, home, to, n in listed["rows"]
+        [sources[source], f"core {home}", f"core {to}", grouped(n / per_step)] for source, home, to, n in listed["rows"]
     ]
     page.locator(".routers > rect").first.click()
     assert page.locator(".detail h2").inner_text().startswith("Router (")

@@ -455,16 +455,16 @@ class Connector:
         operation = build_operation(torch.nn.Linear, given, self.name_place(node), shape)
         return operation.apply(with_shape(self.look_up(x), shape), result)
 
-    def _multiply_columns(self, node: Node, weight: torch.Tensor, x: Ref) -> Symbol:
-        """Return `weight @ x` as a convolution along the columns, whose kernel has one entry."""
-        matrices, n_columns = weight.reshape(-1, *weight.shape[-2:]), x.node.shape[-1]
+    def _multiply_columns(self, node: Node, weight: torch.Tensor, columns: Ref) -> Symbol:
+        """Return `weight @ columns` as a convolution along the columns, whose kernel has one entry."""
+        matrices, n_columns = weight.reshape(-1, *weight.shape[-2:]), columns.node.shape[-1]
         given = SimpleNamespace(
             weight=matrices.flatten(0, 1)[:, :, None], bias=None, groups=len(matrices), padding_mode="zeros",
             kernel_size=(1,), stride=(1,), padding=(0,), dilation=(1,),
         )  # fmt: skip
-        shape, result = (prod(x.node.shape[:-1]), n_columns), (prod(node.shape[:-1]), n_columns)
+        shape, result = (prod(columns.node.shape[:-1]), n_columns), (prod(node.shape[:-1]), n_columns)
         operation = build_operation(torch.nn.Conv1d, given, self.name_place(node), shape)
-        return operation.apply(with_shape(self.look_up(x), shape), result)
+        return operation.apply(with_shape(self.look_up(columns), shape), result)
 
     def _convolve(self, node: Node) -> Symbol | None:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
