@@ -21,10 +21,10 @@ MOST_LETTERS = 300  # of onnx's error
 def load_onnx(path) -> torch.nn.Module:
     """Return the torch module that an ONNX file of a feed-forward network computes, in eval mode, for `convert`.
 
-    It takes and returns one tensor `[B, *shape]`, for any B, also if the file has another. Its values are those of
+    It takes and returns one tensor `[B, *shape]`, for any B, also if the file has a fixed one. Its values are those of
     the ONNX standard, but for rounding. Every node is a part of the module, under its name. Raises
     OptionError if onnx is not installed. Raises ModelError for a file that onnx cannot read, for several inputs or
-    outputs, and for nodes that cannot be read: it names them all.
+    outputs, for nodes that cannot be read (it names them all), and for a file of a fixed B whose nodes hold for it only.
     """
     try:
         import onnx
