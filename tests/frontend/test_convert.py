@@ -415,7 +415,7 @@ def test_convert_maps_of_many_channels_are_read_from_one(size):
 
 def test_convert_names_the_shape_of_the_sample_that_does_not_go_through():
     net = nn.Sequential(nn.Conv2d(2, 4, 3), Called(lambda x: x.relu().squeeze()), nn.AvgPool2d(4), nn.Flatten(0))
-    with pytest.raises(nw.ModelError, match=r"calibration of shape \[1, 2, 6, 6\] does not go through"):
+    with pytest.raises(nw.ModelError, match=r"one sample \[1, 2, 6, 6\] does not go through"):
         nw.convert(nn.Sequential(net, nn.Linear(5, 2)), X, 8)
 
 

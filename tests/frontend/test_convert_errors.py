@@ -59,9 +59,9 @@ class Sorted(nn.Module):
         return x.sort(1)[0]
 
 
-class AtLeastOne(nn.Module):
+class LargerOfTwo(nn.Module):
     def forward(self, x):
-        return torch.maximum(x, torch.ones(()))
+        return torch.maximum(x, x.flip(1))
 
 
 class Twice(nn.Module):
@@ -132,7 +132,7 @@ def silent() -> nn.Sequential:
         (lambda: net(Dropped()), X, OTHER_SAMPLE),
         (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3), Product()), X, "Sequential has test_convert_errors.py:54: "
          f"torch's mul; {CONVERTS}"),
-        (lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), AtLeastOne()), X,
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), LargerOfTwo()), X,
          f"Sequential has test_convert_errors.py:64: torch's maximum; {CONVERTS}"),
         (lambda: net(nn.ReLU(), Sorted()), X, "test_convert_errors.py:59: torch's sort is neither elementwise, "
          "as a step of neurons, nor a linear map with fixed weights; use sums, products with weights, pooling and "
@@ -140,7 +140,7 @@ def silent() -> nn.Sequential:
         (lambda: nn.Sequential(nn.Linear(3, 4), Twice()), X, "the network gives a tuple, not one tensor; convert takes "
          "one output"),
         (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1), nn.Flatten(0)), X, "the network gives "
-         "shape [2] for 2 samples, not [B, *shape]; remove functions that drop or merge axes after its last layer"),
+         "shape [4] for 4 samples, not [B, *shape]; remove functions that drop or merge axes after its last layer"),
         (overflowing, X, "layer '1' gives NaN or infinity on the calibration "
          "samples; the network is not usable, train it again"),
         (broken, X, "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again"),
@@ -159,7 +159,7 @@ def silent() -> nn.Sequential:
         (lambda: nn.Sequential(nn.Linear(3, 4, device="meta"), nn.ReLU()), X, "'0' (Linear): weight has no values yet; "
          "run the model on a batch, or load it, first"),
         (net, "abc", "calibration must be an array or tensor of numbers [B, *shape], not str"),
-        (net, X[:, :2], "calibration of shape [4, 2] does not go through the network (RuntimeError: mat1 and mat2 "
+        (net, X[:, :2], "one sample [1, 2] does not go through the network (RuntimeError: mat1 and mat2 "
          "shapes cannot be multiplied (1x2 and 3x4)); give samples [B, *shape] as it was trained on"),
         (lambda: net(QuantizedReLU(8, 0.1)), X, "'1' are quantized ReLUs, whose steps say what a spike is worth; use "
          "method='quantized', not 'percentile'"),
