@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from nwcompile.cli.arguments import read_options
 from nwcompile.cli.inputs.data import read_first
 from nwcompile.cli.inputs.load import read_network
+from nwcompile.cli.outputs.progress import Countdown
 from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
@@ -22,7 +23,11 @@ def run(args: Namespace) -> int:
     network = read_network(args.model, args, data.example)
     options = read_options(args)
     options = options if args.partitioner else replace(options, partitioner=DEFAULTS.partitioner)
-    made = estimate(network, chips, data.laid_out(network.layout).x, options)
+    progress = Countdown("chip")
+    try:
+        made = estimate(network, chips, data.laid_out(network.layout).x, options, on_chip=progress)
+    finally:
+        progress.end()
     counts = [{**asdict(count), "energy_nj": count.energy_nj} for count in made.counts]
     if args.json:
         print(as_json({**asdict(made), "counts": counts}))

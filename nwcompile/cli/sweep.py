@@ -3,12 +3,12 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import Data, read_data, read_first
 from nwcompile.cli.inputs.load import check_folder, read_network
+from nwcompile.cli.outputs.progress import Countdown
 from nwcompile.cli.outputs.terminal import print_text
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
@@ -21,7 +21,6 @@ from nwcompile.workbench.sweep.store import FILE
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
 
 ERROR_CODE = "NW7005"
-SECONDS_BETWEEN_LINES = 10  # Time between progress lines in a file; a terminal updates its line at every point.
 
 
 def run(args: Namespace) -> int:
@@ -32,7 +31,7 @@ def run(args: Namespace) -> int:
         if key in plan.grid or name in plan.grid.get(section, {}):
             raise OptionError(f"--set {key}: the grid of {args.plan} has values for this key; change them there")
     chip = Chip.load(plan.chip).replace(args.set)
-    progress = Progress()
+    progress = Countdown("point")
     network, given = _read_inputs(plan)
     try:
         made = sweep(
@@ -48,7 +47,7 @@ def run(args: Namespace) -> int:
             cluster=args.cluster,
             keep=None if args.keep == "none" else args.keep,
             on_start=progress.begin,
-            on_point=progress,
+            on_point=lambda row, n_done, n_points: progress(n_done, n_points, row["error"] is not None),
             title=f"{plan.model}{f', input {plan.input}' if isinstance(plan.input, str) else ''}",
         )
     except KeyboardInterrupt:
@@ -68,50 +67,6 @@ def run(args: Namespace) -> int:
         return 0
     print(f"nwcompile: no point has figures: all of {count_text(len(made.rows), 'point')} failed", file=sys.stderr)
     return 1
-
-
-class Progress:
-    """Callback of `sweep` that prints the number of finished points and the estimated time left."""
-
-    def __init__(self) -> None:
-        self.start = perf_counter()
-        self.n_computed = self.n_failed = 0
-        self.last = -float(SECONDS_BETWEEN_LINES)
-        self.is_terminal, self.has_begun = sys.stderr.isatty(), False
-
-    def begin(self, n_done: int, n_points: int) -> None:
-        """Print the number of stored points, before the first one is computed."""
-        self._print_line(f"{n_done} of {count_text(n_points, 'point')}, computing")
-
-    def __call__(self, row: dict, n_done: int, n_points: int) -> None:
-        self.n_computed += 1
-        self.n_failed += row["error"] is not None
-        seconds = perf_counter() - self.start
-        if not self.is_terminal and seconds - self.last < SECONDS_BETWEEN_LINES and n_done < n_points:
-            return
-        self.last = seconds
-        left = seconds / self.n_computed * (n_points - n_done)
-        failed = f" ({self.n_failed} failed)" if self.n_failed else ""
-        text = f"{n_done} of {count_text(n_points, 'point')}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
-        self._print_line(text)
-
-    def _print_line(self, text: str) -> None:
-        self.has_begun = True
-        line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
-        print(line, end=end, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """End the progress line of a terminal."""
-        if self.has_begun and self.is_terminal:
-            print(file=sys.stderr, flush=True)
-        self.is_terminal = False
-
-
-def clock_text(seconds: float) -> str:
-    """Format a duration as `0:07`, `12:40` or `3:02:11`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _read_inputs(plan: Plan) -> tuple[Network, dict]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from operator import call
 from typing import Any
 
@@ -159,7 +159,11 @@ def _row_cells(row: OnChip) -> tuple[str, ...]:
 
 @checked("options")
 def estimate(
-    network: Network, chips: Sequence[str | Chip] | str = ALL, x=None, options: Options = DEFAULTS
+    network: Network,
+    chips: Sequence[str | Chip] | str = ALL,
+    x=None,
+    options: Options = DEFAULTS,
+    on_chip: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """Compile a network for every chip with `options`, and compare cores, time and energy without simulating.
 
@@ -171,7 +175,8 @@ def estimate(
     boards, up to the first that it fits) and every chip of a plugin. A plugin's chip that fails to load has a row with
     the reason. `x`: sample input in the network's layout. Times (a bound on the step) and energies are for its
     activity, and operations are counted in a run of the float network on it. Without `x` every neuron is assumed to
-    spike in 10 % of its steps, and operations are not counted. Raises ModelError for samples that do not match the
+    spike in 10 % of its steps, and operations are not counted. `on_chip` is called after each of several chips with the
+    number of those that are done, and of all. Raises ModelError for samples that do not match the
     network, ChipError for unknown chips, OptionError for wrong options and for an empty list of chips.
     """
     if not isinstance(network, Network):
@@ -182,7 +187,15 @@ def estimate(
     wanted, boards, broken = _load_chips(chips)
     inputs = None if x is None else prepare_inputs(network, x)[0]  # Wrong samples are an error on every chip.
     parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
-    parts += [partial(_estimate_with_boards, network, boards, x, options, chip) for chip in wanted]
+    done = count(1)
+
+    def estimate_one(chip: Chip) -> list[OnChip]:
+        rows = _estimate_with_boards(network, boards, x, options, chip)
+        if on_chip is not None and len(wanted) > 1:
+            on_chip(next(done), len(wanted))
+        return rows
+
+    parts += [partial(estimate_one, chip) for chip in wanted]
     n_at_once = _count_parallel(network, inputs, options)
     with share_results(), compile_placement_elsewhere():
         try:

@@ -75,5 +75,7 @@ def describe_failure(error: Exception) -> str:
     if not isinstance(error, FitError):
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     first, change = error.violations[0], error.change and f"it fits with {error.change}"
-    reasons = "; ".join(filter(None, (first.relation, first.advice, change)))
+    n_more = len(error.violations) - 1
+    more = n_more and f"{n_more} more limit{'s are' if n_more > 1 else ' is'} exceeded"
+    reasons = "; ".join(filter(None, (first.relation, first.advice, change, more)))
     return f"{', '.join(filter(None, (first.what, first.where)))}: {reasons}"

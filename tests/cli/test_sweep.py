@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nwcompile.cli.sweep import clock_text
+from nwcompile.cli.outputs.progress import clock_text
 from tests.made.sweeps import InProcess
 
 PLAN = """

@@ -131,6 +131,14 @@ def test_estimate_of_all_chips_says_what_is_in_the_way():
     assert made._repr_html_().count("<tr>") == 1 + sum(row.fits for row in made.chips) + 1 + len(made.counts)
 
 
+def test_estimate_tells_how_many_chips_are_done_and_how_many_limits_are_exceeded():
+    done: list[tuple[int, int]] = []
+    made = nw.estimate(two_layer_net(), ["h1v1", "loihi1", "tiny"], options=FEW, on_chip=lambda *n: done.append(n))
+    assert sorted(done) == [(1, 3), (2, 3), (3, 3)]
+    assert made.chips[0].reason.endswith("the report shows the loss; 3 more limits are exceeded")
+    nw.estimate(two_layer_net(), "loihi1", options=FEW, on_chip=lambda *_: pytest.fail("one chip takes no line"))
+
+
 def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
     small = nw.Chip.load("loihi1").replace(
         {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1, "core.max_neurons": 14}
@@ -186,7 +194,8 @@ def test_cli_estimate_prints_the_table_and_ends_with_1_where_nothing_fits(capsys
     )
     line = ["estimate", "wide_model:make", "--chips", "truenorth,loihi1", "--input", "x.npz", "--optimize", "cores"]
     assert main(line) == 0
-    out = capsys.readouterr().out
+    out, told = capsys.readouterr()
+    assert told.splitlines()[-1].startswith("2 of 2 chips, 0:0") and told.endswith(", 0:00 left\n")
     assert out.splitlines()[1].split()[:2] == ["loihi1", "1"] and "\ndoes not fit truenorth: fan-in axons, " in out
     assert main([*line, "--json"]) == 0
     doc = json.loads(capsys.readouterr().out)

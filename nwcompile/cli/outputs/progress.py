@@ -1,6 +1,7 @@
-"""Progress: print one line on stderr for every stage of the compiler."""
+"""Progress on stderr: a line for every stage of the compiler, and how many points are left."""
 
 import sys
+from time import perf_counter
 
 import numpy as np
 
@@ -20,6 +21,7 @@ REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "ca
            "copies": "partition"}  # fmt: skip
 SOMETIMES = {"input", "approximate", "stagger", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
+SECONDS_BETWEEN_LINES = 10  # of a Countdown in a file; a terminal updates its line at every point
 OF_NETWORKS = ("normalize", "legalize", "approximate", "merge", "signs")
 OF_TIMING = ("schedule", "stagger", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
@@ -97,3 +99,49 @@ def _improved_figure(name: str, before: Draft, after: Draft) -> str:
 def _mean_hops(draft: Draft) -> float:
     messages = routed_cost(draft.mapping, draft.network, draft.chip, draft.activity, "traffic")
     return messages / (draft.activity.n_steps * draft.activity.n_samples)
+
+
+class Countdown:
+    """Callback that prints the number of finished points of a sweep, or others, and the estimated time left."""
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+        self.start = perf_counter()
+        self.n_computed = self.n_failed = 0
+        self.last = -float(SECONDS_BETWEEN_LINES)
+        self.is_terminal, self.has_begun = sys.stderr.isatty(), False
+
+    def begin(self, n_done: int, n_all: int) -> None:
+        """Print the number of points that are stored already, before the first one is computed."""
+        self._print_line(f"{n_done} of {count_text(n_all, self.noun)}, computing")
+
+    def __call__(self, n_done: int, n_all: int, has_failed: bool = False) -> None:
+        """Print that `n_done` points are done, unless that was just printed."""
+        self.n_computed += 1
+        self.n_failed += has_failed
+        seconds = perf_counter() - self.start
+        if not self.is_terminal and seconds - self.last < SECONDS_BETWEEN_LINES and n_done < n_all:
+            return
+        self.last = seconds
+        left = seconds / self.n_computed * (n_all - n_done)
+        failed = f" ({self.n_failed} failed)" if self.n_failed else ""
+        text = f"{n_done} of {count_text(n_all, self.noun)}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
+        self._print_line(text)
+
+    def _print_line(self, text: str) -> None:
+        self.has_begun = True
+        line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
+        print(line, end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """End the progress line of a terminal."""
+        if self.has_begun and self.is_terminal:
+            print(file=sys.stderr, flush=True)
+        self.is_terminal = False
+
+
+def clock_text(seconds: float) -> str:
+    """Format a duration as `0:07`, `12:40` or `3:02:11`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -221,7 +221,9 @@ def _run_module(module: torch.nn.Module, samples: torch.Tensor, run):
         raise
     except Exception as e:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0]
-        what = f"calibration of shape {list(samples.shape)}" if len(samples) > 1 else f"one sample {list(samples.shape)}"
+        what = (
+            f"calibration of shape {list(samples.shape)}" if len(samples) > 1 else f"one sample {list(samples.shape)}"
+        )
         raise ModelError(
             f"{what} does not go through the network ({type(e).__name__}: {text}); "
             "give samples [B, *shape] as it was trained on"

@@ -24,7 +24,7 @@ def load_onnx(path) -> torch.nn.Module:
     It takes and returns one tensor `[B, *shape]`, for any B, also if the file has a fixed one. Its values are those of
     the ONNX standard, but for rounding. Every node is a part of the module, under its name. Raises
     OptionError if onnx is not installed. Raises ModelError for a file that onnx cannot read, for several inputs or
-    outputs, for nodes that cannot be read (it names them all), and for a file of a fixed B whose nodes hold for it only.
+    outputs, for nodes that cannot be read (it names them all), and for nodes that hold for the file's B only.
     """
     try:
         import onnx
