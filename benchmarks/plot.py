@@ -1,6 +1,6 @@
 """Line plots of benchmarks as SVG files, both axes logarithmic."""
 
-from nwcompile.ir.shown import grouped, number
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html.plots import Axis
 from nwcompile.report.html_markup import Markup, tag
 
@@ -19,7 +19,7 @@ def line_plot(
     y = Axis([p[1] for p in points], HEIGHT - BOTTOM, top, log=True)
     marks: list[Markup] = []
     for v in x.ticks():
-        marks += [_line(x.at(v), top, x.at(v), y.start, "#e3e6ea"), _text(number(v), x.at(v), y.start + 18, "middle")]
+        marks += [_line(x.at(v), top, x.at(v), y.start, "#e3e6ea"), _text(grouped(v), x.at(v), y.start + 18, "middle")]
     for v in y.ticks():
         marks += [_line(LEFT, y.at(v), x.end, y.at(v), "#e3e6ea"), _text(grouped(v), LEFT - 8, y.at(v) + 4, "end")]
     for i, (name, curve) in enumerate(series.items()):
@@ -28,7 +28,7 @@ def line_plot(
         if name not in loose:
             marks.append(tag("path", d=path, fill="none", stroke=color, stroke_width=2))
         for a, b in curve:
-            about = tag("title", f"{name}: {number(a)}, {grouped(b)}")
+            about = tag("title", f"{name}: {grouped(a)}, {grouped(b)}")
             marks.append(tag("circle", about, cx=x.at(a), cy=y.at(b), r=4, fill=color))
         marks.append(_text(name, LEFT + 12, TOP + LINE * i, "start", color))
     turned = f"translate(18 {(y.start + y.end) / 2:.0f}) rotate(-90)"
@@ -62,7 +62,7 @@ def ratio_plot(title: str, marked: str, lines: dict[str, tuple[dict[str, float],
     for v in x.ticks():
         marks += [
             _line(x.at(v), TOP, x.at(v), height - 40, "#e3e6ea"),
-            _text(number(v), x.at(v), height - 22, "middle"),
+            _text(grouped(v), x.at(v), height - 22, "middle"),
         ]
     for i, (name, (dots, bound)) in enumerate(lines.items()):
         y = TOP + gap * (i + 0.5)
