@@ -76,6 +76,6 @@ def describe_failure(error: Exception) -> str:
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     first, change = error.violations[0], error.change and f"it fits with {error.change}"
     n_more = len(error.violations) - 1
-    more = n_more and f"{n_more} more limit{'s are' if n_more > 1 else ' is'} exceeded"
+    more = f"{n_more} more limit{'s are' if n_more > 1 else ' is'} exceeded" if n_more else ""
     reasons = "; ".join(filter(None, (first.relation, first.advice, change, more)))
     return f"{', '.join(filter(None, (first.what, first.where)))}: {reasons}"
