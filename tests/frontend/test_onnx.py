@@ -266,6 +266,19 @@ def test_onnx_shapes_of_one_sample_whose_axis_was_moved_are_refused(shape, tmp_p
         nw.load_onnx(one_sample(nodes, {"s": ints(*shape)}, tmp_path / "a.onnx"))
 
 
+def test_onnx_shapes_are_checked_with_numbers_of_the_input(tmp_path):
+    whole = helper.make_tensor_value_info("x", TensorProto.INT64, [2, 3])
+    nodes = [helper.make_node("Gather", ["e", "x"], ["h"]), helper.make_node("Flatten", ["h"], ["y"])]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    table = [numpy_helper.from_array(draw(5, 4), "e")]
+    path = save(helper.make_graph(nodes, "net", [whole], [result], table), tmp_path / "a.onnx")
+    assert nw.load_onnx(path)(torch.tensor([[0, 4, 2]])).shape == (1, 12)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    nodes = [helper.make_node("Squeeze", ["x"], ["h"]), helper.make_node("Softmax", ["h"], ["y"], axis=1)]
+    with pytest.raises(nw.ModelError, match="the nodes hold for 2 samples at a time"):
+        nw.load_onnx(save(helper.make_graph(nodes, "net", [given], [result]), tmp_path / "b.onnx"))
+
+
 def one_sample(nodes: list, arrays: dict[str, np.ndarray], path: Path) -> Path:
     """Write a graph from "x" [1, 4, 1, 1] to "y"."""
     graph = helper.make_graph(

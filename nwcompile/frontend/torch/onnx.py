@@ -238,7 +238,7 @@ class OnnxModule(torch.nn.Module):
     """The network of an ONNX graph whose nodes are in order, as the format demands."""
 
     def __init__(self, graph, path: str):
-        from onnx import numpy_helper
+        from onnx import TensorProto, numpy_helper
 
         super().__init__()
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -270,7 +270,7 @@ class OnnxModule(torch.nn.Module):
             key, only = ONLY.get(node.op_type, ("", 0))
             is_other = np.any(np.not_equal(attributes.get(key, only), only))
             lacks = f" with {key}={attributes[key]}" if is_other else ""
-            if node.op_type == "Dropout" and len(node.input) > 2 and np.any(arrays.get(node.input[2], False)):
+            if node.op_type == "Dropout" and any(np.any(arrays.get(name, True)) for name in node.input[2:] if name):
                 lacks = " with training_mode=True"
             if node.op_type not in OPERATORS or node.domain or read & {*node.output[1:]} or lacks:
                 wrong.append(f"node {i} {node.name!r} ({node.op_type}{lacks})")
@@ -290,7 +290,8 @@ class OnnxModule(torch.nn.Module):
         self.place = {name: k for k, name in enumerate(arrays)}
         tensors = [torch.from_numpy(np.array(array)) for array in arrays.values()]
         self.numbers = torch.nn.ParameterList([torch.nn.Parameter(t, requires_grad=False) for t in tensors])
-        if self.n_samples and all(shape):
+        is_real = all(v.type.tensor_type.elem_type == TensorProto.FLOAT for v in graph.input if v.name == self.input)
+        if self.n_samples and all(shape) and is_real:
             self._verify_any_number(shape[1:], path)
 
     @torch.no_grad()
@@ -301,7 +302,7 @@ class OnnxModule(torch.nn.Module):
             wanted = torch.stack([self(row).ravel() for row in x.split(1)])
             if torch.allclose(wanted, self(x).reshape(wanted.shape), 1e-3, 1e-4 * float(wanted.abs().max())):
                 return
-        except RuntimeError:  # of torch, for sizes that do not fit
+        except (RuntimeError, IndexError):  # of torch, for sizes that do not fit
             pass
         raise ModelError(
             f"{path}: the nodes hold for {self.n_samples} sample{'s' * (self.n_samples > 1)} at a time, as the file's "
