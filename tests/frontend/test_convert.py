@@ -419,6 +419,36 @@ def test_convert_names_the_shape_of_the_sample_that_does_not_go_through():
         nw.convert(nn.Sequential(net, nn.Linear(5, 2)), X, 8)
 
 
+class Observed(nn.Module):
+    """Two ReLUs, between which the module keeps the largest value: operators that look like clips, of which none is."""
+
+    def __init__(self, is_observed: bool):
+        super().__init__()
+        torch.manual_seed(10)
+        self.is_observed, self.peak = is_observed, torch.zeros(())
+        self.first, self.second, self.last = nn.Linear(8, 16), nn.Linear(16, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        if self.is_observed:
+            self.peak = torch.maximum(self.peak, x.max())
+            self.clipped = x.clamp(max=x.max())
+        return self.last(self.second(x).relu())
+
+
+def test_convert_takes_no_threshold_from_what_a_module_observes():
+    x = torch.rand(16, 8, generator=torch.Generator().manual_seed(11))
+    plain, observed = (nw.convert(Observed(is_observed), x, 8, "max") for is_observed in (False, True))
+    thresholds = [[node.neuron.threshold for node in net.nodes.values() if node.neuron] for net in (plain, observed)]
+    assert thresholds[0] == thresholds[1] and thresholds[0][0] != thresholds[0][1]
+
+
+def test_convert_refuses_a_clip_that_spreads_its_input():
+    function = Called(lambda x: torch.maximum(x.flatten(1)[:, None], torch.full((3, 1), 0.1)))
+    with pytest.raises(nw.ModelError, match="torch's maximum; convert takes ReLUs"):
+        nw.convert(Through(function), X, 8)
+
+
 def test_convert_compares_whole_batches():
     with pytest.raises(nw.ModelError, match="the output for a sample depends on the other samples of the batch"):
         nw.convert(Through(Called(lambda x: x.relu() * (2 if len(x) > 2 else 1))), X, 8)

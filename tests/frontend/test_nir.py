@@ -152,6 +152,24 @@ def test_delay_node_in_a_cycle_has_at_least_a_step_for_each_neuron_unless_anothe
     assert delays.tolist() == ([1, 2, 3] if second and any(second) else [1, 1, 2])
 
 
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        ("n > w > d > e > n", "so does another Delay node of it"),
+        ("n > w > d > n, d > m", "it also leads out of the cycle"),
+    ],
+)
+def test_delay_nodes_that_leave_the_delay_of_a_cycle_open_are_refused(paths, why):
+    parts = {"e": nir.Delay(np.array([0, 0, 1e-4]))} if "e" in paths else {"m": lif(3)}
+    g = graph(
+        f"input > fc > n > output, {paths}",
+        input=inputs(3), fc=linear(3, 3), n=lif(3), w=linear(3, 3), d=nir.Delay(np.array([0, 1e-4, 2e-4])),
+        output=outputs(3), **parts,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=rf"'d' \(Delay\): it delays some neurons of a cycle by 0 steps, and {why};"):
+        from_nir(g, **ZERO)
+
+
 def test_delays_per_neuron_are_lines_of_their_own():
     g = graph(
         "input > d > n > output", input=inputs(3), d=nir.Delay(np.array([0, 1e-4, 0])), n=lif(3), output=outputs(3)

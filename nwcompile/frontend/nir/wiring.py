@@ -131,15 +131,24 @@ def _free_name(graph: NirGraph, name: str) -> str:
 
 
 def delay_cycles(graph: NirGraph, dt: float | None) -> NirGraph:
-    """Return the graph with delays of at least one step in Delay nodes that alone delay a cycle for some neurons."""
+    """Return the graph in which a Delay node, if it alone delays a cycle for some neurons, delays all by a step.
+
+    Raises ModelError for a cycle in which several do, or one that other nodes read: then no delay is right for all.
+    """
     import networkx
 
     steps = {node.name: delay_steps(node, dt) for node in graph.nodes.values() if node.kind == "Delay"}
     undelayed = networkx.DiGraph([(a, b) for a, b in graph.edges if a not in steps or steps[a].min() == 0])
-    cycles = [c for c in networkx.strongly_connected_components(undelayed) if len(c) > 1]
     nodes = dict(graph.nodes)
-    for name in {n for cycle in cycles for n in cycle if n in steps and steps[n].max() > 0}:
-        nodes[name] = replace(nodes[name], values={**nodes[name].values, "delay": np.maximum(steps[name], 1) * dt})
+    for cycle in networkx.strongly_connected_components(undelayed):
+        partly = sorted(name for name in cycle if name in steps and steps[name].max() > 0) if len(cycle) > 1 else []
+        for name in partly:
+            if len(partly) > 1 or not cycle.issuperset(graph.targets[name]):
+                why = "so does another Delay node of it" if len(partly) > 1 else "it also leads out of the cycle"
+                raise nodes[name].fail(
+                    f"it delays some neurons of a cycle by 0 steps, and {why}; delay all of them by at least one step"
+                )
+            nodes[name] = replace(nodes[name], values={**nodes[name].values, "delay": np.maximum(steps[name], 1) * dt})
     return replace(graph, nodes=nodes)
 
 

@@ -47,7 +47,7 @@ class Relu:
     """A ReLU, or a function that is linear from `low` to `high` and constant outside.
 
     `clipped`: ReLUs before it whose result only it takes; the bounds are those of all of them. `place`: its number
-    among all ReLUs, in the order in which they run. `quantized`: its module, if that is one.
+    among all operators that may clip, in the order in which they run. `quantized`: its module, if that is one.
     """
 
     node: Node
@@ -82,6 +82,11 @@ class ReluNet:
                 result = run_node(node, lambda ref: values[ref.node])
                 values[node] = result.contiguous() if isinstance(result, torch.Tensor) else result  # for views
         return values
+
+
+def may_clip(name: str) -> bool:
+    """Return whether an operator clips for some arguments."""
+    return name.strip("_") in (*CLIPS, *EITHER)
 
 
 def read_clip(name: str, args: tuple) -> tuple[float, float] | None:
@@ -148,11 +153,12 @@ def trace_relus(ann: torch.nn.Module, samples: torch.Tensor) -> ReluNet:
 def _find_relus(recorder: OperatorRecorder, nodes: dict, parts: dict[str, torch.nn.Module]) -> dict[str, Relu]:
     """Return the ReLUs among the nodes, by the path of their module, or by that of the module that calls a function."""
     relus: dict[str, Relu] = {}
-    clips = [(op, clip) for op in recorder.ops if (clip := read_clip(op.name, op.args))]
     n_users = Counter(ref.node for node in nodes.values() for ref in node.refs)
-    for place, (op, (low, high)) in enumerate(clips):
-        if op not in nodes:
+    for place, op in enumerate(op for op in recorder.ops if may_clip(op.name)):
+        clip = read_clip(op.name, op.args)
+        if clip is None or op not in nodes or nodes[op].shape != nodes[op].refs[0].node.shape:
             continue
+        low, high = clip
         path = op.site.path
         part = parts.get(path)
         relu = Relu(nodes[op], low, high, place, part if isinstance(part, QuantizedReLU) else None)
@@ -246,7 +252,7 @@ class _ReluRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if read_clip(func.overloadpacket.__name__, args) is not None:
+        if may_clip(func.overloadpacket.__name__):
             if self.place in self.above:
                 every = max(1, -(-result.numel() * self.n_batches // MAX_ENTRIES))
                 values = result.reshape(-1)[::every].float().cpu().numpy() - self.low[self.place]
