@@ -116,7 +116,7 @@ def test_xylo_neurons_need_saturation():
     edge = [Dense("in", "a", np.ones((1, 1), np.int8))]
     for changes, text in (
         ({"fixed": FixedPoint(8, 4, 0, "wrap", "shift")}, "decay='shift' needs overflow='clip', not 'wrap'"),
-        ({"decay_v": 16}, "decay_v 16..16 is outside 0..15"),
+        ({"decay_v": 16}, "decay_v 16 is outside 0..15"),
         ({"max_spikes": 3}, f"max_spikes=3 {COUNTS}, not 'binary'"),
     ):
         with pytest.raises(ModelError) as error:
