@@ -235,7 +235,7 @@ def test_tables_sort_and_filter(visit, doc):
     layers = page.locator("section:has(> h2:text-is('Layers'))")
     layers.get_by_role("button", name="neurons").click()
     sizes = [row["neurons"] for row in sorted(doc["layers"], key=lambda row: -row["neurons"])]
-    assert [line[1] for line in rows_of(page, "Layers")] == [f"{n} neurons" for n in sizes]
+    assert [line[1] for line in rows_of(page, "Layers")] == [f"{n}\u00a0neurons" for n in sizes]
     energy = page.locator("section:has(> h2:text-is('Energy of the cores'))")
     energy.get_by_role("button", name="energy per sample").click()
     energy.get_by_role("button", name="energy per sample").click()
